@@ -548,7 +548,6 @@ def test_cancel_continues_after_an_error(
         (f"status {MISSING}", 1),
         (f"status --json {MISSING}", 1),
         (f"describe {MISSING}", 1),
-        (f"describe --native {MISSING}", 1),
         (f"log {MISSING}", 1),
         (f"log {MISSING}/role/0", 1),
         (f"wait {MISSING}", 1),
@@ -615,17 +614,12 @@ def test_status_shows_only_the_requested_roles(cli: Any, components: str) -> Non
     assert "no role 'other'; roles: main" in result.err
 
 
-def test_describe_shows_app_and_native_request(cli: Any, components: str) -> None:
+def test_describe_shows_the_app(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     assert cli("describe", HANDLE).out.startswith("{ 'metadata': {},\n  'name': 'job-0',\n")
     app = serialize.from_yaml(cli("describe", "-o", "yaml", HANDLE).out)
     assert app == serialize.from_json(cli("describe", "-o", "json", HANDLE).out)
     assert app.roles[0].args == ["hi"]
-    result = cli("describe", "--native", HANDLE)
-    assert (result.code, result.error) == (
-        2,
-        f"the scheduler of {HANDLE} does not keep the request of an app",
-    )
 
 
 def test_cancel_and_delete_change_the_app(cli: Any, plugin: Any, components: str) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from torchx_cli.completion.answer import answer, find_completions
-from torchx_cli.completion.line import kept_prefix, split_line
+from torchx_cli.completion.answer import answer, find_completions, kept_prefix, split_line
 from torchx_cli.main import torchx
 from torchx_specs.components.source import ComponentSource, read_source
 from torchx_specs.hookspecs import ComponentPlugin, hookimpl

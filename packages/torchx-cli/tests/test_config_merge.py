@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_cli import config_merge
+from torchx_cli.commands import configure
 from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
@@ -15,30 +15,28 @@ ADDITION = "[slurm]\npartition = None\ntime = 1\n\n[local_cwd]\nlog_dir = None\n
 
 def test_merge_adds_missing_keys_and_keeps_every_byte() -> None:
     existing = "# mine\n[slurm]\n  # why\npartition: gpu ; both\n\n\n[cli:run]\nwait=true"
-    merged, added = config_merge.merge(existing, ADDITION, "file")
+    merged, added = configure.merge(existing, ADDITION, "file")
     assert merged == (
         "# mine\n[slurm]\n  # why\npartition: gpu ; both\ntime = 1\n\n\n[cli:run]\nwait=true\n"
         "\n[local_cwd]\nlog_dir = None\n"
     )
     assert added == ["[slurm] time", "[local_cwd]"]
-    again, more = config_merge.merge(merged, ADDITION, "file")
+    again, more = configure.merge(merged, ADDITION, "file")
     assert again == merged
     assert more == []
 
 
 def test_merge_keeps_line_ends_and_accepts_camel_case() -> None:
-    merged, added = config_merge.merge(
-        "[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\n", ADDITION, "file"
-    )
+    merged, added = configure.merge("[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\n", ADDITION, "file")
     assert merged == "[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\npartition = None\r\ntime = 1\r\n"
     assert added == ["[slurm] partition", "[slurm] time"]
 
 
 def test_merge_keeps_a_byte_order_mark() -> None:
-    merged, added = config_merge.merge("\ufeff[slurm]\npartition = gpu\n", ADDITION, "file")
+    merged, added = configure.merge("\ufeff[slurm]\npartition = gpu\n", ADDITION, "file")
     assert merged == "\ufeff[slurm]\npartition = gpu\ntime = 1\n\n[local_cwd]\nlog_dir = None\n"
     assert added == ["[slurm] time", "[local_cwd]"]
-    assert config_merge.merge(merged, ADDITION, "file") == (merged, [])
+    assert configure.merge(merged, ADDITION, "file") == (merged, [])
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -49,13 +47,13 @@ def test_merge_ends_a_last_line_without_newline(newline: str) -> None:
         ("[lsf]\nq = 1\n", ["", "[lsf]", "q = 1"]),
         ("[slurm]\ntime = 1\n[lsf]\nq = 1\n", ["time = 1", "", "[lsf]", "q = 1"]),
     ):
-        merged, _ = config_merge.merge(existing, addition, "file")
+        merged, _ = configure.merge(existing, addition, "file")
         assert merged == newline.join([existing, *added, ""])
 
 
 def test_merge_changes_an_indented_file_and_skips_indented_values() -> None:
     existing = "  [slurm]\n  partition = gpu\n    [local_cwd]\n  # why\n  [local_cwd]\n"
-    merged, _ = config_merge.merge(existing, ADDITION, "file")
+    merged, _ = configure.merge(existing, ADDITION, "file")
     assert merged == (
         "  [slurm]\n  partition = gpu\n    [local_cwd]\n  time = 1\n  # why\n"
         "  [local_cwd]\n  log_dir = None\n"
@@ -66,13 +64,13 @@ def test_merge_changes_an_indented_file_and_skips_indented_values() -> None:
 
 
 def test_merge_into_an_empty_file() -> None:
-    merged, _ = config_merge.merge("", ADDITION, "file")
+    merged, _ = configure.merge("", ADDITION, "file")
     assert merged == "[slurm]\npartition = None\ntime = 1\n\n[local_cwd]\nlog_dir = None\n"
 
 
 def test_merge_rejects_a_malformed_file() -> None:
     with pytest.raises(ConfigError, match="file:1"):
-        config_merge.merge("no section\n", ADDITION, "file")
+        configure.merge("no section\n", ADDITION, "file")
 
 
 def test_replace_file_follows_links_and_keeps_the_mode(tmp_path: Path) -> None:
@@ -81,7 +79,7 @@ def test_replace_file_follows_links_and_keeps_the_mode(tmp_path: Path) -> None:
     target.chmod(0o640)
     link = tmp_path / "link"
     link.symlink_to(target)
-    config_merge.replace_file(str(link), "new")
+    configure.replace_file(str(link), "new")
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert target.stat().st_mode & 0o777 == 0o640
@@ -90,5 +88,5 @@ def test_replace_file_follows_links_and_keeps_the_mode(tmp_path: Path) -> None:
 
 def test_replace_file_reports_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        config_merge.replace_file(str(tmp_path / "no" / "such" / "file"), "x")
+        configure.replace_file(str(tmp_path / "no" / "such" / "file"), "x")
     assert list(tmp_path.iterdir()) == []

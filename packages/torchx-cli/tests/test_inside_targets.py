@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from torchx_cli.commands.inside.forward import Ports, _PortsType
+from torchx_cli.commands.inside.forward import _ports
 from torchx_cli.commands.inside.targets import find_target, parse_remote_path
 from torchx_runner import Runner
 from torchx_specs import AppDef, Role
@@ -79,10 +79,9 @@ def test_a_replica_without_a_path_is_refused() -> None:
 
 
 def test_ports() -> None:
-    convert = _PortsType().convert
-    assert convert("8888", None, None) == Ports(8888, 8888)
-    assert convert("9000:80", None, None) == Ports(9000, 80)
-    assert convert("0:80", None, None) == convert(":80", None, None) == Ports(0, 80)
+    assert _ports("8888") == (8888, 8888)
+    assert _ports("9000:80") == (9000, 80)
+    assert _ports("0:80") == _ports(":80") == (0, 80)
     for text in ("", "x", "80:", "70000", "1:70000", "1:0", "0", "-1", "1:2:3", "８０"):
         with pytest.raises(click.BadParameter, match="is not PORT or LOCAL:REMOTE"):
-            convert(text, None, None)
+            _ports(text)

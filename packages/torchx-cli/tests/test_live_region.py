@@ -13,7 +13,6 @@ from typing import Any
 import pyte
 import pytest
 
-from manual_clock import ManualClock
 from patience import PATIENCE, wait_for
 from torchx_cli.logging_setup import Handler
 from torchx_cli.logs import reader
@@ -93,24 +92,6 @@ def test_a_drawing_that_changes_nothing_is_empty(terminal: Terminal) -> None:
     assert region.hide() == ""
     terminal.write(region.draw("", ["a"]))
     assert terminal.lines == ["a"]
-
-
-def test_the_region_is_drawn_at_most_ten_times_a_second(terminal: Terminal) -> None:
-    clock = ManualClock()
-    region = LiveRegion(terminal, clock)
-    region.draw("text\n", [])
-    assert region.seconds_to_wait() == 0
-    region.draw("", ["a"])
-    assert region.seconds_to_wait() == pytest.approx(0.1)
-    clock.now += 0.0625
-    assert region.seconds_to_wait() == pytest.approx(0.0375)
-    clock.now += 0.0625
-    assert region.seconds_to_wait() == 0
-    assert region.draw("", ["a"]) == ""
-    assert region.seconds_to_wait() == pytest.approx(0.1)
-    clock.now += 0.125
-    region.draw("", [])
-    assert region.seconds_to_wait() == pytest.approx(0.1)
 
 
 def test_twelve_lines_are_shown_and_the_others_are_counted(terminal: Terminal) -> None:
@@ -265,30 +246,25 @@ def test_an_update_is_drawn_although_nothing_follows(terminal: Terminal) -> None
     read(terminal, blocks())
 
 
-def test_much_text_does_not_wait_for_the_region(
+def test_only_much_text_does_not_wait_for_the_next_drawing(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "_BUFFER_CHARS", 1000)
-    clock = ManualClock()
+    monkeypatch.setattr(reader, "DRAW_SECONDS", 3600.0)
     text = [f"{number:<30}\n" for number in range(100)]
-
-    def drawings() -> int:
-        return sum("\033[?7l" in text for text in terminal.writes)
 
     def log_blocks(*args: Any) -> Iterator[Any]:
         yield R, [P("10%")]
+        yield R, [P("\r20%")]
         yield OTHER, text[:10]
         assert len(terminal.writes) == 1
+        assert terminal.lines == ["r/0 10%"]
         yield OTHER, text[10:]
         assert len(terminal.writes) == 2
-        assert drawings() == 1
-        assert terminal.lines[-1].startswith("r/1 99")
-        clock.now += 1
-        wait_for(lambda: drawings() == 2)
-        assert terminal.lines[-1] == "r/0 10%"
+        assert terminal.lines[-2].startswith("r/1 99")
+        assert terminal.lines[-1] == "r/0 20%"
 
-    query = LogQuery(should_tail=True, partial=True)
-    LogReader(log_blocks, "s://s/a", [R, OTHER], query, terminal, clock=clock).read_all()
+    read(terminal, log_blocks())
 
 
 def test_log_messages_are_above_the_region(

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from patience import PATIENCE
-from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.reader import LogReader, prefix_line
-from torchx_cli.logs.replicas import find_role_replicas
+from torchx_cli.logs.replicas import find_role_replicas, parse_identifier
 from torchx_runner import Runner
 from torchx_specs import AppDef, Role
 from torchx_specs.errors import RequestError

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from torchx_cli.commands.components import TEMPLATE_NAMES
-from torchx_cli.scaffold.new_component import MAX_NAME, TEMPLATES
+from torchx_cli.scaffold import create
+from torchx_cli.scaffold.create import MAX_NAME
 from torchx_specs import file_linter
 
 Cli = Callable[..., Any]
 
 
 def test_the_option_has_all_templates() -> None:
-    assert tuple(TEMPLATES) == TEMPLATE_NAMES
+    folders = (Path(create.__file__).parent / "templates" / "component").iterdir()
+    assert sorted(folder.name for folder in folders) == sorted(TEMPLATE_NAMES)
 
 
 @pytest.mark.parametrize("template", TEMPLATE_NAMES)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from torchx_cli.commands.plugins import NEW_KINDS
-from torchx_cli.scaffold.new_plugin import KINDS, MAX_NAME
+from torchx_cli.scaffold.create import KINDS, MAX_NAME
 
 Cli = Callable[..., Any]
 

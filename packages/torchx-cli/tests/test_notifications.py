@@ -15,7 +15,6 @@ import pytest
 import torchx_kit.plugin
 from torchx_cli.notifications import job_ended
 from torchx_notify import delivery
-from torchx_notify.configured import NamedNotifier
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.hookspecs import NotifierPlugin, hookimpl
@@ -54,7 +53,7 @@ class NotifierTypes:
 
     @hookimpl
     def torchx_notifiers(self) -> Iterable[NotifierPlugin]:
-        yield NotifierPlugin(ALL, delivery.open_deliveries)
+        yield NotifierPlugin(ALL, delivery.Deliveries)
         for name in ("memory", "failing", "hanging", "picky", "broken"):
             yield NotifierPlugin(name, getattr(self, name))
 
@@ -159,11 +158,11 @@ def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
         begun.wait(60)
         released.wait(60)
 
-    deliveries = delivery.Deliveries([NamedNotifier(name, hang) for name in "ab"])
-    for _ in range(3):
-        deliveries.send({})
+    workers = [delivery._Worker(name, hang) for name in "ab"]
+    for worker in workers * 3:
+        worker.put({})
     begun.wait(60)
-    for worker in deliveries._workers:
+    for worker in workers:
         worker.finish(5.0, began=time.monotonic() - 6)
     messages = list(caplog.messages)
     begun.abort()

@@ -53,7 +53,6 @@ def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
     lines.add(("r", 10), "r/10 ", P("\r10%"))
     show(lines, P("10%"), P("\r20%"), P(" done"))
     assert lines.states() == ["r/0 20% done", "r/10 10%"]
-    assert lines.due() is None
     assert lines.end() == "r/10 10%\nr/0 20% done\n"
     assert lines.states() == []
 
@@ -70,11 +69,9 @@ def test_updates_are_separate_lines_at_most_once_a_second(clock: ManualClock) ->
     assert show(lines, P("10%")) == "r/0 10%\n"
     clock.now += 0.5
     assert show(lines, P("\r20%"), P("\r30%")) == ""
-    assert lines.due() == 101.0
     assert lines.show_due() == ""
     clock.now += 0.5
     assert lines.show_due() == "r/0 30%\n"
-    assert lines.due() is None
     assert show(lines, P("\r40%")) == ""
     assert show(lines, "\r50%\r60%\n") == "r/0 60%\n"
     assert show(lines, P("70%")) == "r/0 70%\n"

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from torchx_cli.launch.polling import has_reached, intervals
+from torchx_cli.commands.apps.wait import has_reached
+from torchx_cli.launch.reports import intervals
 from torchx_specs import AppState
 
 

@@ -15,7 +15,7 @@ import torchx_kit.plugin
 from patience import wait_for
 from torchx_cli.logs.copies import required_copies
 from torchx_cli.runner_context import open_runner
-from torchx_log_sinks import saving
+from torchx_log_sinks import copies
 from torchx_log_sinks.layout import app_folder, replica_folder, segments, split_lines
 from torchx_log_sinks.saver import LogSaver
 from torchx_specs import AppState
@@ -65,7 +65,7 @@ class SinkPlugin:
 
     @hookimpl
     def torchx_log_sinks(self) -> Iterable[LogSinkPlugin]:
-        yield LogSinkPlugin(ALL, saving.Copies)
+        yield LogSinkPlugin(ALL, copies.Copies)
         yield LogSinkPlugin("mem", lambda url: self[urlsplit(url).hostname or ""])
 
 
@@ -303,7 +303,7 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
 def test_sink_that_hangs_delays_the_end_of_a_run_by_a_limit(
     cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving._finish, "__defaults__", (0.2,))
+    monkeypatch.setattr(copies, "SILENCE_SECONDS", 0.2)
     release = threading.Event()
     monkeypatch.setattr(sink, "write", lambda *args: release.wait())
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.launch.reports import StateChanges
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
 from torchx_specs import AppState
@@ -247,12 +247,12 @@ def test_hostile_text_of_a_scheduler_stays_one_line(cli: Any, plugin: Any) -> No
 WATCH = """
 import sys
 from datetime import datetime, timezone
-from torchx_cli.output.in_place import InPlaceText, can_replace_text
+from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.live_region import LiveRegion
 assert can_replace_text(sys.stdout)
-screen = InPlaceText(sys.stdout)
-screen.show("one\\ntwo\\x1b]0;title\\x07")
-screen.show("three\\n" * 100)
-screen.show("end")
+region = LiveRegion(sys.stdout, 1000)
+for lines in (["one", "two\\x1b]0;title\\x07"], ["three"] * 100, ["end"]):
+    sys.stdout.write(region.draw("", lines))
 """
 
 
@@ -274,9 +274,9 @@ def test_watch_replaces_the_text_on_a_terminal() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
     text = shown.decode()
     assert "\033]0" not in text
-    assert "\033[2Fthree" in text
-    assert "... 78 more lines\033[K" in text
-    assert text.endswith("\033[23Fend\033[K\r\n\033[J")
+    assert "\033[2F\033[?7lthree" in text
+    assert "… 78 more\033[K" in text
+    assert text.endswith("\033[23F\033[?7lend\033[K\r\n\033[?7h\033[J")
 
 
 def test_text_is_not_replaced_on_a_dumb_terminal() -> None:

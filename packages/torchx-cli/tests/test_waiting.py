@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.launch.reports import StateChanges
 from torchx_cli.logs.error_lines import LAST_LINES, error_line
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError

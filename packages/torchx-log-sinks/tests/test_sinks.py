@@ -11,8 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from torchx_log_sinks.folder import FolderSink
-from torchx_log_sinks.object_store import FsspecSink
+from torchx_log_sinks.sinks import FolderSink, FsspecSink
 from torchx_specs.errors import RequestError
 from torchx_specs.plugins.manager import PluginManager
 

@@ -80,29 +80,19 @@ def fail(code: int) -> NoReturn:
 
 
 def print_error(message: str) -> None:
-    """Print ``torchx: error: MESSAGE`` on standard error, as one line."""
-    print_message(f"error: {message}")
-
-
-def print_message(message: str) -> None:
-    """Print ``torchx: MESSAGE`` on standard error, as one line with secrets masked.
+    """Print ``torchx: error: MESSAGE`` on standard error, as one line with secrets masked.
 
     A very long message is cut.
     """
     from torchx_specs.redaction import masked_text
 
-    line = _bounded(one_line(masked_text(message)))
+    line = one_line(masked_text(f"error: {message}"))
+    if len(line) > _LONGEST_MESSAGE:
+        line = f"{line[:_LONGEST_MESSAGE]}... ({len(line):,} characters)"
     try:
         print(safe_message(f"torchx: {line}"), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # standard error is closed
-
-
-def _bounded(line: str) -> str:
-    """Return a line, or its start and its length if it is very long."""
-    if len(line) <= _LONGEST_MESSAGE:
-        return line
-    return f"{line[:_LONGEST_MESSAGE]}... ({len(line):,} characters)"
 
 
 def report_error(error: BaseException, options: GlobalOptions, subject: str = "") -> int:

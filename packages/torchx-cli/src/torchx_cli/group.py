@@ -76,7 +76,7 @@ class CommandGroup(click.Group):
             words = _with_handles(args[1:])
             if any(word.startswith(_SWEEP) for word in words):
                 args = ["sweep", args[0], *words]
-        if not ctx.resilient_parsing and args[0] not in known:
+        if args[0] not in known:
             name = args[0]
             install = _catalog().installable.get(name)
             if install is not None:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg, take_host
 from torchx_cli.runner_context import open_runner
-from torchx_runner.submissions.all_schedulers import (
-    DEFAULT_TIMEOUT,
-    ListedApps,
-    NoAnswerError,
-    list_all,
-)
-from torchx_specs.errors import one_line
+from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, ListedApps, list_all
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers import ListAppResponse
-
-logger = logging.getLogger(__name__)
 
 
 def list_apps(scheduler: str, scheduler_args: Iterable[str] = ()) -> list[ListAppResponse]:
@@ -47,29 +38,3 @@ def list_schedulers(
     """
     names = all_schedulers() if scheduler is None else [scheduler]
     return list_all(names, list_apps, timeout)
-
-
-def log_errors(errors: Mapping[str, Exception], used: Collection[str]) -> None:
-    """Log why schedulers failed: a warning for each used one, and one line for all others.
-
-    A scheduler that does not answer in time always gets a warning.
-
-    Args:
-        errors: Why the schedulers failed, by name.
-        used: The schedulers that the user uses.
-    """
-    unused = [
-        name
-        for name, error in errors.items()
-        if name not in used and not isinstance(error, NoAnswerError)
-    ]
-    for name, error in errors.items():
-        if name not in unused or len(unused) == 1:
-            logger.warning("%s: %s", name, one_line(error))
-    if len(unused) > 1:
-        logger.info(
-            "%d schedulers cannot be used here, and have no section in .torchxconfig: %s"
-            " ('torchx list -s NAME' shows why)",
-            len(unused),
-            ", ".join(unused),
-        )

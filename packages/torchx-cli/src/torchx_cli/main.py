@@ -92,7 +92,8 @@ def _select_profile(ctx: click.Context, param: click.Parameter, value: str | Non
         from torchx_runner.config.profiles import select_profile
 
         select_profile(value)
-        ctx.call_on_close(lambda: select_profile(None))
+        # A completion needs the profile when this context is closed, but its parent is not.
+        ctx.find_root().call_on_close(lambda: select_profile(None))
 
 
 def _complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

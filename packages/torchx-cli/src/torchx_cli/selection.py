@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import any_scheduler_option
+from torchx_cli.arguments.options import any_scheduler_option, split_names
 from torchx_cli.arguments.scheduler_choice import (
     all_schedulers,
     choose_scheduler,
@@ -24,18 +24,17 @@ from torchx_cli.arguments.scheduler_choice import (
 )
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
-from torchx_cli.listing import log_errors
 from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, when_option
 from torchx_cli.runner_context import open_runner
-from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, list_all
+from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, NoAnswerError, list_all
 from torchx_runner.submissions.journal import (
     Submission,
     journal_is_on,
     missing_submissions,
     submission_finder,
 )
-from torchx_specs.errors import RequestError, nearest
+from torchx_specs.errors import RequestError, nearest, one_line
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
-    names = [name.strip().upper() for value in values for name in value.split(",") if name.strip()]
+    names = split_names(ctx, param, tuple(value.upper() for value in values))
     known = [state.name for state in AppState]
     for name in names:
         if name not in known:
@@ -231,7 +230,7 @@ def _apps_of_used_schedulers(
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
     if not listed.apps:
         choose_scheduler(None)  # raises the error that no scheduler is installed
-    log_errors(listed.errors, used)
+    _log_errors(listed.errors, used)
     if left := [name for name in known if name not in asked]:
         logger.info("not asked, as you never used them: %s (-s NAME asks one)", ", ".join(left))
     return chain.from_iterable(listed.apps.values())
@@ -250,3 +249,29 @@ def _newest(apps: Iterable[ListedApp], limit: int | None) -> list[ListedApp]:
     if limit is None:
         return sorted(apps, key=age, reverse=True)
     return heapq.nlargest(limit, apps, key=age)
+
+
+def _log_errors(errors: Mapping[str, Exception], used: Collection[str]) -> None:
+    """Log why schedulers failed: a warning for each used one, and one line for all others.
+
+    A scheduler that does not answer in time always gets a warning.
+
+    Args:
+        errors: Why the schedulers failed, by name.
+        used: The schedulers that the user uses.
+    """
+    unused = [
+        name
+        for name, error in errors.items()
+        if name not in used and not isinstance(error, NoAnswerError)
+    ]
+    for name, error in errors.items():
+        if name not in unused or len(unused) == 1:
+            logger.warning("%s: %s", name, one_line(error))
+    if len(unused) > 1:
+        logger.info(
+            "%d schedulers cannot be used here, and have no section in .torchxconfig: %s"
+            " ('torchx list -s NAME' shows why)",
+            len(unused),
+            ", ".join(unused),
+        )

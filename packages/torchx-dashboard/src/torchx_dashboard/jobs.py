@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.doctor.selection import configured_options
+from torchx_cli.doctor.run_checks import configured_options
 from torchx_cli.output.status_text import pending_reason
 from torchx_dashboard.stream import error_text
 from torchx_runner.config import api as config

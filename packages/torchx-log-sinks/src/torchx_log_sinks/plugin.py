@@ -12,11 +12,11 @@ from torchx_specs.plugins.records import ALL, LogSinkPlugin
 def torchx_log_sinks() -> Iterable[LogSinkPlugin]:
     """Yield the log sinks."""
     yield LogSinkPlugin(
-        ALL, "torchx_log_sinks.saving:Copies", "Saves logs in the sinks, and reads the copies."
+        ALL, "torchx_log_sinks.copies:Copies", "Saves logs in the sinks, and reads the copies."
     )
-    yield LogSinkPlugin("file", "torchx_log_sinks.folder:FolderSink", "A folder on this machine.")
+    yield LogSinkPlugin("file", "torchx_log_sinks.sinks:FolderSink", "A folder on this machine.")
     yield LogSinkPlugin(
         "fsspec",
-        "torchx_log_sinks.object_store:FsspecSink",
+        "torchx_log_sinks.sinks:FsspecSink",
         "Any URL of an fsspec file system, such as s3://bucket/prefix.",
     )

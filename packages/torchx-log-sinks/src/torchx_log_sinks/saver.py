@@ -42,7 +42,7 @@ class SinkError(BackendError):
     """A log sink failed."""
 
 
-class LogSaver:
+class LogSaver(threading.Thread):
     """Copies the logs of an app to one log sink, in a thread.
 
     Each line is copied once, even if an earlier process was killed while it saved these logs. An
@@ -76,11 +76,12 @@ class LogSaver:
         retry_seconds: float = 60.0,
         first_pause: float = 0.5,
     ) -> None:
+        super().__init__(name=f"save-logs-{sink.name}", daemon=True)
         self.error: Exception | None = None
         self.is_complete = False
         self.sink = sink
         self._runner = runner
-        self._handle = app_handle
+        self._app_handle = app_handle
         self._folder = app_folder(app_handle)
         self._replicas = list(replicas)
         self._follow = follow
@@ -93,26 +94,23 @@ class LogSaver:
         self._sink_error: SinkError | None = None
         self._may_lack_lines = False
         self._stopped = threading.Event()
-        self._ended = threading.Event()
 
     @property
     def added(self) -> int:
         """The number of lines that were added to the copy."""
         return sum(writer.added for writer in list(self._writers.values()))
 
-    def start(self) -> None:
-        """Begin to save."""
-        threading.Thread(target=self._run, name=f"save-logs-{self.sink.name}", daemon=True).start()
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the copying; return False after ``timeout`` seconds."""
-        return self._ended.wait(timeout)
+        self.join(timeout)
+        return not self.is_alive()
 
     def stop(self) -> None:
         """Stop saving; the next process saves the lines that are not stored yet."""
         self._stopped.set()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Save the logs."""
         try:
             self._save()
         except Exception as e:  # an error of the copy must not affect the job
@@ -121,18 +119,16 @@ class LogSaver:
                 logger.warning(
                     "the copy of the logs of %s is incomplete: %s; 'torchx log --save' continues"
                     " it",
-                    self._handle,
+                    self._app_handle,
                     one_line(e),
                 )
-        finally:
-            self._ended.set()
 
     def _save(self) -> None:
         record = self._call(lambda: read_record(self.sink.sink, self._folder))
         if record is not None and record.complete:
             self.is_complete = True
             return
-        status: AppStatus | None = self._runner.status(self._handle)
+        status: AppStatus | None = self._runner.status(self._app_handle)
         has_ended = status is not None and status.is_terminal()
         # Some services store the last lines after the end of the app; a follower waits for them.
         self._follow = self._follow or has_ended
@@ -178,17 +174,17 @@ class LogSaver:
         A copy can be continued only if its lines always come in the same order. If the scheduler
         mixes the two streams in another order each time, each stream gets its own copy.
         """
-        backend = self._handle.partition("://")[0]
+        backend = self._app_handle.partition("://")[0]
         repeats = self._runner.features(backend).log_order
         return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
 
     def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
-        app: AppDef | None = self._runner.describe(self._handle)
+        app: AppDef | None = self._runner.describe(self._app_handle)
         roles: dict[str, int] = {} if app is None else {r.name: r.num_replicas for r in app.roles}
         for role, index in self._replicas:
             roles[role] = max(roles.get(role, 0), index + 1)
         name = app.name if app is not None else ""
-        return AppRecord(self._handle, name, roles, [_name(stream) for stream in streams])
+        return AppRecord(self._app_handle, name, roles, [_name(stream) for stream in streams])
 
     def _open_writers(self, streams: Sequence[Stream | None]) -> None:
         names = self._call(lambda: list(self.sink.sink.list(self._folder)))
@@ -245,7 +241,7 @@ class LogSaver:
         self, stream: Stream | None, replicas: Sequence[Replica], follow: bool
     ) -> Generator[tuple[Replica, Iterable[str] | Exception], None, None]:
         yield from self._runner.log_blocks(
-            self._handle, replicas, should_tail=follow, streams=stream
+            self._app_handle, replicas, should_tail=follow, streams=stream
         )
 
     def _finish_writer(self, stream: Stream | None, replica: Replica, is_complete: bool) -> None:
@@ -263,7 +259,7 @@ class LogSaver:
     def _final_status(self) -> AppStatus | None:
         deadline = time.monotonic() + _END_SECONDS
         while True:
-            status: AppStatus | None = self._runner.status(self._handle)
+            status: AppStatus | None = self._runner.status(self._app_handle)
             if status is None or status.is_terminal() or time.monotonic() > deadline:
                 return status
             time.sleep(0.2)
@@ -279,7 +275,7 @@ class LogSaver:
             self._errors.append(error)
 
     def _flush_regularly(self) -> None:
-        while not self._ended.wait(_FLUSH_SECONDS) and not self._stopped.is_set():
+        while self.is_alive() and not self._stopped.wait(_FLUSH_SECONDS):
             try:
                 for writer in self._writers.values():
                     writer.flush()

@@ -1,14 +1,18 @@
-"""Opens the log sinks in the sections ``[log_sink:NAME]`` of ``.torchxconfig``."""
+"""Log sinks: folders, object stores, and those in the sections ``[log_sink:NAME]``."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from torchx_specs.errors import RequestError, one_line
+from torchx_kit.atomic_files import write_atomically
+from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.factories import LogSink
@@ -69,3 +73,120 @@ def _create(url: str) -> LogSink:
         raise RequestError(f"no plugin handles URLs that begin with {scheme}://{hint}")
     sink: LogSink = record.load()(url)
     return sink
+
+
+class FolderSink:
+    """Stores data in files below a folder; only this user can read the files.
+
+    A file is replaced as a whole: a reader sees the old or the new data.
+
+    Args:
+        url: ``file:///absolute/path``. ``~`` is the home directory: ``file://~/logs``.
+
+    Raises:
+        RequestError: The URL has no absolute path, or has a query or a fragment.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = urlsplit(url)
+        path = os.path.expanduser(unquote(parsed.netloc + parsed.path))
+        if not os.path.isabs(path) or parsed.query or parsed.fragment:
+            raise RequestError(
+                f"'{url}' is not a URL of a folder; write file:// and an absolute path, such as"
+                " file:///data/logs"
+            )
+        self._root = path
+
+    def write(self, name: str, data: bytes, /) -> None:
+        """Store data under a name, in place of older data."""
+        path = self._path(name)
+        folder = os.path.dirname(path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write_atomically(path, data)
+
+    def read(self, name: str, /) -> bytes:
+        """Return the data that is stored under a name.
+
+        Raises:
+            FileNotFoundError: No data is stored under this name.
+        """
+        with open(self._path(name), "rb") as file:
+            return file.read()
+
+    def list(self, folder: str, /) -> Iterator[str]:
+        """Yield the names below a folder."""
+        for parent, _, files in os.walk(self._path(folder)):
+            inner = os.path.relpath(parent, self._root)
+            for file in files:
+                if not file.startswith("."):  # an incomplete file
+                    yield f"{inner}/{file}"
+
+    def _path(self, name: str) -> str:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f"'{name}' is not a valid name in a log sink")
+        return os.path.join(self._root, *parts)
+
+
+class FsspecSink:
+    """Stores data in the objects below a URL, such as ``s3://bucket/prefix``.
+
+    The library of the file system, such as s3fs, must be installed. This library reads the
+    credentials from environment variables or from fsspec's configuration. The file system is opened
+    at the first call.
+
+    Args:
+        url: The URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._opened: tuple[Any, str] | None = None
+
+    def write(self, name: str, data: bytes, /) -> None:
+        """Store data under a name, in place of older data."""
+        system, path = self._open(name)
+        system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        system.pipe_file(path, data)
+
+    def read(self, name: str, /) -> bytes:
+        """Return the data that is stored under a name.
+
+        Raises:
+            FileNotFoundError: No data is stored under this name.
+        """
+        system, path = self._open(name)
+        data: bytes = system.cat_file(path)
+        return data
+
+    def list(self, folder: str, /) -> Iterator[str]:
+        """Yield the names below a folder."""
+        system, path = self._open(folder)
+        root = path.removesuffix(folder)
+        system.invalidate_cache()
+        try:
+            found = system.find(path)
+        except FileNotFoundError:
+            return
+        for object_path in found:
+            yield object_path.removeprefix(root)
+
+    def _open(self, name: str) -> tuple[Any, str]:
+        """Return the file system, and the path of a name in it.
+
+        Raises:
+            BackendError: The file system cannot be opened.
+            RequestError: fsspec does not know the URL, or a library is missing.
+        """
+        if self._opened is None:
+            from fsspec.core import url_to_fs
+
+            try:
+                system, root = url_to_fs(self._url)
+            except (ImportError, ValueError) as e:
+                raise RequestError(f"'{masked_text(self._url)}' cannot be opened: {e}") from e
+            except Exception as e:
+                raise BackendError(f"'{masked_text(self._url)}' cannot be opened: {e}") from e
+            self._opened = system, root.rstrip("/")
+        system, root = self._opened
+        return system, f"{root}/{name}"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from torchx_cli.output.ranking import number_of
+
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _TOP, _BOTTOM = 60, 36, 236
 _MOST_AXES = 8
@@ -67,27 +69,16 @@ def parallel_coordinates(
     )
 
 
-def number(value: object) -> float | None:
-    """Return a value as a finite number, or None; a tracker may keep numbers as text."""
-    if value is None or isinstance(value, bool):
-        return None
-    try:
-        found = float(str(value))
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
 def _axis(values: Sequence[object]) -> tuple[Scale, Sequence[tuple[object, float]]]:
     """Return the scale of an axis, and its labels with their positions."""
     present = [value for value in values if value is not None]
-    numbers = [found for value in present if (found := number(value)) is not None]
-    if numbers and all(number(v) is not None or isinstance(v, float) for v in present):
+    numbers = [found for value in present if (found := number_of(value)) is not None]
+    if numbers and all(number_of(v) is not None or isinstance(v, float) for v in present):
         low, high = min(numbers), max(numbers)
         is_log = low > 0 and high >= _LOGARITHMIC * low
 
         def place(value: object) -> float | None:
-            found = number(value)
+            found = number_of(value)
             if found is None:
                 return None
             ends = [math.log(n) if is_log else n for n in (found, low, high)]

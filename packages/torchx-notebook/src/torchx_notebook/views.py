@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from torchx_notebook.plots import number, parallel_coordinates
+from torchx_cli.output.ranking import number_of
+from torchx_notebook.plots import parallel_coordinates
 from torchx_specs.errors import TorchXError, UnknownAppException, one_line
 from torchx_specs.redaction import masked_text, masked_value
 
@@ -98,10 +100,10 @@ class SweepOutput:
             if name not in names
             # A tracker often records the parameters, too, as TRACKER.NAME.
             and not name.endswith(tuple(f".{parameter}" for parameter in names))
-            and any(number(row.get(name)) is not None for row in values)
+            and any(number_of(row.get(name)) is not None for row in values)
         ]
         metric = _metric(numbers)
-        best = _best(self.elements, [number(row.get(metric)) for row in values], metric)
+        best = _best(self.elements, [number_of(row.get(metric)) for row in values], metric)
         rows = [
             (
                 f"{e.number} ★" if index == best else e.number,
@@ -138,30 +140,19 @@ def show(
         UnknownAppException: The job or sweep does not exist.
         RequestError: ``torchx-sweep`` is not installed, and the handle is that of a sweep.
     """
-    if runner is None:
-        from torchx_runner import get_runner
-
-        with get_runner() as made:
-            return _show(made, handle, follow, sleep)
-    return _show(runner, handle, follow, sleep)
-
-
-def _show(
-    runner: Runner, handle: str, follow: bool, sleep: Callable[[float], object]
-) -> JobOutput | SweepOutput:
     import IPython.display
 
+    from torchx_runner import get_runner
+
     display: Any = IPython.display.display
-    shown, unfinished = look(runner, handle)
-    if not (follow and unfinished):
-        display(shown)
-        return shown
-    output = display(shown, display_id=True)
-    while unfinished:
-        sleep(INTERVAL)
-        shown, unfinished = look(runner, handle)
-        if output is not None:  # there is no output outside of IPython
-            output.update(shown)
+    with get_runner() if runner is None else nullcontext(runner) as used:
+        shown, unfinished = look(used, handle)
+        output = display(shown, display_id=True)
+        while follow and unfinished:
+            sleep(INTERVAL)
+            shown, unfinished = look(used, handle)
+            if output is not None:  # there is no output outside of IPython
+                output.update(shown)
     return shown
 
 

@@ -1,4 +1,4 @@
-"""Sends notifications in the background."""
+"""Sends notifications by the notifiers of the sections ``[notifier:NAME]``, in the background."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torchx_notify.configured import NamedNotifier, open_notifiers
-from torchx_specs.errors import TorchXError, one_line
+from torchx_specs.errors import PluginError, RequestError, TorchXError, nearest, one_line
+from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import ALL
 
 logger = logging.getLogger(__name__)
 
@@ -20,22 +21,22 @@ DEADLINE = 20.0
 QUIET = 3.0
 
 
-def open_deliveries(names: Iterable[str], sections: Mapping[str, Mapping[str, str]]) -> Deliveries:
-    """Return the deliveries to some notifiers; see :func:`.configured.open_notifiers`."""
-    return Deliveries(open_notifiers(names, sections))
-
-
 class Deliveries:
     """Sends notifications by several notifiers, each in a thread of its own.
 
     If a notifier fails, a warning is logged.
 
     Args:
-        notifiers: The notifiers.
+        names: The names of the notifiers.
+        sections: All sections, by the name of the notifier.
+
+    Raises:
+        RequestError: A section is missing, has an unknown type, or is refused by its plugin.
+        PluginError: A plugin fails.
     """
 
-    def __init__(self, notifiers: Sequence[NamedNotifier]) -> None:
-        self._workers = [_Worker(notifier) for notifier in notifiers]
+    def __init__(self, names: Iterable[str], sections: Mapping[str, Mapping[str, str]]) -> None:
+        self._workers = [_Worker(name, _open(name, sections)) for name in names]
 
     def send(self, data: Mapping[str, Any]) -> None:
         """Send a notification in the background."""
@@ -57,16 +58,16 @@ class Deliveries:
 class _Worker:
     """The thread of one notifier."""
 
-    def __init__(self, notifier: NamedNotifier) -> None:
-        self._notifier = notifier
+    def __init__(self, name: str, notify: Callable[[Mapping[str, Any]], None]) -> None:
+        self._name = name
+        self._notify = notify
         self._waiting: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._sent_at = 0.0
         self._thread: threading.Thread | None = None
 
     def put(self, data: Mapping[str, Any]) -> None:
         if self._thread is None:
-            name = f"notify-{self._notifier.name}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         self._waiting.put(data)
 
@@ -81,7 +82,7 @@ class _Worker:
             if now > give_up_at:
                 logger.warning(
                     "notifier %s is given up after %g s; %d of its notifications may be lost",
-                    self._notifier.name,
+                    self._name,
                     limit,
                     self._waiting.qsize(),  # with None, and without the one that is being sent
                 )
@@ -91,21 +92,58 @@ class _Worker:
                 logger.info(
                     "notifier %s has not sent its notification yet; waiting at most %g s more"
                     " (Ctrl-C ends the wait)",
-                    self._notifier.name,
+                    self._name,
                     round(give_up_at - now),
                 )
 
     def _run(self) -> None:
         while (data := self._waiting.get()) is not None:
             try:
-                self._notifier.notify(data)
+                self._notify(data)
             except Exception as e:  # an error of a notifier must not affect the job
                 kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
                 logger.warning(
                     "notifier %s: no notification of %s: %s%s",
-                    self._notifier.name,
+                    self._name,
                     data.get("handle"),
                     kind,
                     one_line(e),
                 )
             self._sent_at = time.monotonic()
+
+
+def _open(
+    name: str, sections: Mapping[str, Mapping[str, str]]
+) -> Callable[[Mapping[str, Any]], None]:
+    """Return the notifier of a section.
+
+    The values of a section may be secrets, so no message contains them. The plugin is responsible
+    for its own messages.
+    """
+    section = sections.get(name)
+    if section is None:
+        have = f" notifiers: {', '.join(sections)}" if sections else ""
+        raise RequestError(
+            f"--notify {name}: .torchxconfig has no section [notifier:{name}];"
+            f"{nearest(name, sections)}{have}".rstrip(";")
+        )
+    kind = section.get("type", name).strip()
+    plugins = get_manager().notifiers()
+    record = None if kind == ALL else plugins.find(kind)
+    if record is None:
+        command = plugins.installable.get(kind)
+        types = ", ".join(known for known in plugins.names() if known != ALL)
+        hint = f"; run: {command}" if command else f"; types: {types}"
+        raise RequestError(f"[notifier:{name}] type: there is no notifier '{kind}'{hint}")
+    try:
+        notify: Callable[[Mapping[str, Any]], None] = record.load()(dict(section))
+    except PluginError:
+        raise
+    except TorchXError as e:
+        raise RequestError(f"[notifier:{name}]: {e}") from e
+    except Exception as e:
+        raise PluginError(
+            f"notifier '{kind}' of {record.origin} failed for [notifier:{name}]:"
+            f" {type(e).__name__}: {one_line(e)}"
+        ) from e
+    return notify

@@ -12,7 +12,7 @@ from torchx_specs.plugins.records import ALL, NotifierPlugin
 def torchx_notifiers() -> Iterable[NotifierPlugin]:
     """Yield the notifiers."""
     yield NotifierPlugin(
-        ALL, "torchx_notify.delivery:open_deliveries", "Sends notifications in the background."
+        ALL, "torchx_notify.delivery:Deliveries", "Sends notifications in the background."
     )
     yield NotifierPlugin(
         "webhook", "torchx_notify.webhook:create", "Send JSON to a URL, signed and retried."

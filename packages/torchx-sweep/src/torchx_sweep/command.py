@@ -18,9 +18,8 @@ from torchx_cli.commands.submissions.compare import (
     write_comparison,
 )
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
-from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.launch.options import LaunchOptions, launch_options
-from torchx_cli.launch.submit import RunRequest, submit
+from torchx_cli.launch.submit import RunRequest, component_errors, submit
 from torchx_cli.output import ranking
 from torchx_cli.output.comparison import Subject
 from torchx_cli.output.printing import (

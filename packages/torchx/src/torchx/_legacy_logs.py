@@ -10,12 +10,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, TextIO
 
-from torchx_cli.logs.doubles import log_blocks_of
-from torchx_cli.logs.identifier import LogSource, parse_identifier
 from torchx_cli.logs.reader import LogReader, prefix_line
-from torchx_cli.logs.replicas import select_replicas, started_replicas
+from torchx_cli.logs.replicas import LogSource, parse_identifier, select_replicas, started_replicas
 from torchx_cli.output.colors import ENDC, GREEN
-from torchx_cli.runner_context import open_runner
+from torchx_cli.runner_context import log_blocks_of, open_runner
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.logs import LogQuery
 

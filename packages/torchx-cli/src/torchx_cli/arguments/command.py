@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from torchx_cli.exit_codes import ARGV_KEY
 from torchx_runner.config.api import get_cli_defaults
 from torchx_specs.errors import ConfigError, nearest
+
+
+class SingleValueOption(click.Option):
+    """An option that may be repeated only with the same value; completion offers it only once."""
 
 
 class Command(click.Command):
@@ -24,6 +29,13 @@ class Command(click.Command):
     def __init__(self, *args: Any, extra_keys: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.extra_keys = frozenset(extra_keys)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if ctx.resilient_parsing:  # completion
+            once = [p for p in params if isinstance(p, SingleValueOption) and is_given(ctx, p.name)]
+            params = [p for p in params if p not in once]
+        return params
 
     def make_parser(self, ctx: click.Context) -> Any:
         # click looks up each argument among the long options first, and searches for similar names
@@ -42,6 +54,11 @@ class Command(click.Command):
             defaults: Any = ConfiguredDefaults(self, ctx)
             ctx.default_map = defaults
         return super().parse_args(ctx, args)
+
+
+def is_given(ctx: click.Context, parameter: str | None) -> bool:
+    """Return True if a parameter is on the command line, and not a default."""
+    return ctx.get_parameter_source(parameter or "") is ParameterSource.COMMANDLINE
 
 
 class Group(Command, click.Group):
@@ -76,7 +93,18 @@ class ConfiguredDefaults(Mapping[str, Any]):
         return len(self._load())
 
 
-def _long_name(option: click.Option) -> str:
+def option_keys(command: click.Command) -> dict[str, click.Option]:
+    """Return the options by the keys that the section ``[cli:NAME]`` may have for them."""
+    return {
+        spelling.lstrip("-").replace("-", "_"): param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for spelling in (param.name or "", *param.opts)
+    }
+
+
+def long_key(option: click.Option) -> str:
+    """Return the key that stands for an option in lists of keys."""
     long = (name for name in option.opts if name.startswith("--"))
     return next(long, option.opts[0]).lstrip("-").replace("-", "_")
 
@@ -84,20 +112,12 @@ def _long_name(option: click.Option) -> str:
 def _configured_values(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each option that the configuration files set."""
     section = f"cli:{command.name}"
-    by_spelling = {
-        spelling: param
-        for param in command.params
-        if isinstance(param, click.Option)
-        for spelling in (
-            param.name or "",
-            *(opt.lstrip("-").replace("-", "_") for opt in param.opts),
-        )
-    }
-    names = sorted(_long_name(param) for param in dict.fromkeys(by_spelling.values()))
+    options = option_keys(command)
+    names = sorted(long_key(option) for option in dict.fromkeys(options.values()))
     for key, value in get_cli_defaults(command.name or "").items():
         if isinstance(command, Command) and key in command.extra_keys:
             continue
-        param = by_spelling.get(key.replace("-", "_"))
+        param = options.get(key.replace("-", "_"))
         if param is None:
             import logging
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from torchx_cli.arguments.command import SingleValueOption
 from torchx_cli.completion.values import complete_apps, complete_cfg, complete_schedulers
 from torchx_cli.output.printing import JSON, TABLE, YAML
 
@@ -33,13 +34,7 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
         value = distinct[0] if distinct else None
         return callback(ctx, param, value) if callback else value
 
-    return click.option(*names, cls=_SingleValueOption, multiple=True, callback=check, **settings)
-
-
-class _SingleValueOption(click.Option):
-    """An option of :func:`single_value_option`; completion does not offer it a second time."""
-
-    single_value = True
+    return click.option(*names, cls=SingleValueOption, multiple=True, callback=check, **settings)
 
 
 def scheduler_option(function: F) -> F:
@@ -173,13 +168,14 @@ def notify_option(help_text: str) -> Callable[[F], F]:
         "--notify",
         metavar="NAME,...",
         multiple=True,
-        callback=_split_names,
+        callback=split_names,
         help=help_text,
     )
 
 
-def _split_names(
+def split_names(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
+    """Return the distinct names in the values of an option, each a list separated by commas."""
     names = (name.strip() for value in values for name in value.split(","))
     return tuple(dict.fromkeys(name for name in names if name))

@@ -140,10 +140,11 @@ def parse_cfg(
     Raises:
         RequestError: An option is malformed, unknown, of the wrong type, or given with two values.
     """
+    options = runner.scheduler_run_opts(scheduler)
 
     def read(text: str) -> Mapping[str, CfgVal]:
         if ignore_unknown:
-            return runner.scheduler_run_opts(scheduler).cfg_from_str(text, ignore_unknown=True)
+            return options.cfg_from_str(text, ignore_unknown=True)
         return runner.cfg_from_str(scheduler, text)
 
     cfg: dict[str, CfgVal] = {}
@@ -151,7 +152,7 @@ def parse_cfg(
     for text in itertools.chain.from_iterable(map(_split_before_added, literals)):
         match = _ADDED.match(text)
         given = dict(read(f"{match[1]}={text[match.end() :]}" if match else text))
-        if match and (key := runner.scheduler_run_opts(scheduler).canonical_key(match[1])):
+        if match and (key := options.canonical_key(match[1])):
             added.append({key: given.pop(key)})
         for key, value in given.items():
             if key in cfg and cfg[key] != value:
@@ -161,7 +162,9 @@ def parse_cfg(
     complete(cfg)
     for more in added:
         for key, value in more.items():
-            cfg[key] = _joined(key, cfg.get(key, _default(runner, scheduler, key)), value)
+            option = options.get(key)
+            default = None if option is None else option.default
+            cfg[key] = _joined(key, cfg.get(key, default), value)
     return cfg
 
 
@@ -171,11 +174,6 @@ def _split_before_added(literal: str) -> list[str]:
     cuts = [i for i in separators if _ADDED.match(literal, i + 1)]
     starts = [0, *(i + 1 for i in cuts)]
     return [literal[start:end] for start, end in zip(starts, [*cuts, len(literal)], strict=True)]
-
-
-def _default(runner: Runner, scheduler: str, key: str) -> CfgVal:
-    option = runner.scheduler_run_opts(scheduler).get(key)
-    return None if option is None else option.default
 
 
 def _joined(key: str, before: CfgVal, added: CfgVal) -> CfgVal:

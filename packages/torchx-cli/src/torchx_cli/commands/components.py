@@ -8,7 +8,7 @@ import click
 
 from torchx_cli.output.printing import write
 
-#: The names of the templates; ``scaffold/new_component.py`` has their details.
+#: The names of the folders in ``scaffold/templates/component``.
 TEMPLATE_NAMES = ("ddp", "hydra", "script", "service")
 
 
@@ -42,7 +42,7 @@ def new(name: str, template: str, directory: Path) -> None:
 
     The template hydra also creates NAME.yaml, the configuration of the program.
     """
-    from torchx_cli.scaffold.new_component import create_component
+    from torchx_cli.scaffold.create import create_component
 
     first, *others = create_component(name, template, directory)
     write(f"created {first} with the component '{name}', and {', '.join(map(str, others))}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.command import Command, long_key
 from torchx_cli.arguments.options import output_option
 from torchx_cli.completion.values import complete_sections
-from torchx_cli.output.printing import TABLE, write_data, write_table
+from torchx_cli.output.printing import TABLE, Column, write_data, write_rows
 from torchx_runner.config import api as config
 from torchx_runner.config.line_numbers import key_lines
 from torchx_runner.installed_schedulers import ConfigurableSchedulers
@@ -76,12 +77,8 @@ def show(
     if output_format != TABLE:
         write_data(rows, output_format)
         return
-    headers = ["SECTION", "KEY", "VALUE"]
-    if origin:
-        headers.append("ORIGIN")
-    if with_hidden:
-        headers.append("APPLIES")
-    write_table(headers, [_cells(row, origin, with_hidden) for row in rows])
+    columns = [*_COLUMNS, *([_ORIGIN] if origin else []), *([_APPLIES] if with_hidden else [])]
+    write_rows(columns, rows, TABLE)
 
 
 def _check_sections(sections: tuple[str, ...], configured: set[str]) -> None:
@@ -175,9 +172,8 @@ def _command_defaults(section: str, name: str) -> Iterator[dict[str, Any]]:
     context = click.get_current_context()
     for param in _command(section, name).params:
         if isinstance(param, click.Option) and param.expose_value:
-            key = max(param.opts, key=len).lstrip("-").replace("-", "_")
             default = param.get_default(context)
-            yield _row(section, key, "None" if default is None else str(default), "default")
+            yield _row(section, long_key(param), str(default), "default")
 
 
 def _command(section: str, name: str) -> click.Command:
@@ -189,13 +185,13 @@ def _command(section: str, name: str) -> click.Command:
     return found
 
 
-def _cells(row: dict[str, Any], origin: bool, with_hidden: bool) -> list[str]:
-    cells = [row["section"], row["key"], " ".join(row["value"].split())]
-    if origin:
-        where = row["origin"]
-        if row["file"] is not None:
-            where = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
-        cells.append(f"{where} (profile {row['profile']})" if row["profile"] else where)
-    if with_hidden:
-        cells.append("yes" if row["applies"] else "no")
-    return cells
+def _where(row: dict[str, Any]) -> str:
+    where: str = row["file"] or row["origin"]
+    if row["line"] is not None:
+        where += f":{row['line']}"
+    return f"{where} (profile {row['profile']})" if row["profile"] else where
+
+
+_COLUMNS = [Column(key, itemgetter(key), key.upper()) for key in ("section", "key", "value")]
+_ORIGIN = Column("origin", _where, "ORIGIN")
+_APPLIES = Column("applies", lambda row: "yes" if row["applies"] else "no", "APPLIES")

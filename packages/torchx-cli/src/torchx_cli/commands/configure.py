@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_schedulers
-from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
+from torchx_kit.atomic_files import write_atomically
 from torchx_runner.config import api as config
+from torchx_runner.config.files import parse_config
 from torchx_runner.installed_schedulers import split_host
 from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+_HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
+# Editors on Windows write this character first.
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @click.command("configure", cls=Command)
@@ -75,3 +81,114 @@ def _read(path: str) -> str | None:
         raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; nothing changed") from None
+
+
+def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
+    r"""Add missing sections and keys to a file's text; return the text, and the list of additions.
+
+    >>> addition = "[slurm]\npartition = None\ntime = 1\n"
+    >>> text, added = merge("[slurm]\npartition = gpu\n", addition, "file")
+    >>> print(text, end="")
+    [slurm]
+    partition = gpu
+    time = 1
+    >>> added
+    ['[slurm] time']
+
+    Args:
+        existing: The file's text. A byte order mark at its start stays.
+        addition: The text of a generated file, with one line for each key.
+        path: The file, for error messages.
+
+    Raises:
+        ConfigError: The file is malformed.
+    """
+    have = {
+        name: {_fold(key) for key in keys}
+        for name, keys in parse_config(existing, path).sections.items()
+    }
+    newline = "\r\n" if "\r\n" in existing else "\n"
+    text = existing.removeprefix(_BYTE_ORDER_MARK)
+    mark = existing[: len(existing) - len(text)]
+    lines = text.splitlines(keepends=True)
+    added: list[str] = []
+    for name, entries in _sections(addition):
+        missing = [line for line in entries if _fold(_key(line)) not in have.get(name, ())]
+        if name in have:
+            at, indent = _end_of_section(lines, name)
+            new = [indent + line for line in missing]
+        else:
+            at = len(lines)
+            new = [*([""] if lines and lines[-1].strip() else []), f"[{name}]", *missing]
+            added.append(f"[{name}]")
+        if new and at and not lines[at - 1].endswith("\n"):
+            lines[at - 1] += newline
+        lines[at:at] = [line + newline for line in new]
+        added += [f"[{name}] {_key(line)}" for line in missing if name in have]
+    return mark + "".join(lines), added
+
+
+def replace_file(path: str, text: str) -> None:
+    """Replace the content of a file atomically: a reader sees the old or the new text.
+
+    Args:
+        path: The file. If it is a link, its target is replaced. The permissions stay.
+        text: The new content.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    target = os.path.realpath(path)
+    try:
+        mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else None
+        write_atomically(target, text, 0o666 if mode is None else mode)
+        if mode is not None:
+            os.chmod(target, mode)  # the umask may have cleared some bits
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be written: {e.strerror or e}") from e
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """Return the sections of a generated file, each with its lines that are not blank."""
+    sections: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if header := _HEADER.match(line):
+            sections.append((header["name"], []))
+        elif line.strip():
+            sections[-1][1].append(line)
+    return sections
+
+
+def _end_of_section(lines: list[str], name: str) -> tuple[int, str]:
+    """Return where a section ends, and the indentation of its last key or header.
+
+    The section ends after its last line that is neither blank nor a comment. As in configparser, a
+    line that is indented further than the key before it continues the value of this key.
+    """
+    inside = after_key = False
+    level = end = 0
+    indent = ""
+    for number, line in enumerate(lines):
+        text = line.strip()
+        if not text or text[0] in "#;":
+            continue
+        spaces = len(line) - len(line.lstrip())
+        if not (after_key and spaces > level):
+            header = _HEADER.match(text)
+            if header:
+                inside = header["name"] == name
+            level, after_key = spaces, not header
+            if inside:
+                indent = line[:spaces]
+        if inside:
+            end = number + 1
+    return end, indent
+
+
+def _key(line: str) -> str:
+    return line.partition("=")[0].strip()
+
+
+def _fold(key: str) -> str:
+    """Return the form of a key in which ``logDir`` and ``log_dir`` are equal."""
+    return key.replace("_", "").lower()

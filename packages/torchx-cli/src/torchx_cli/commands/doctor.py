@@ -14,9 +14,10 @@ from torchx_cli.doctor.run_checks import (
     OK,
     WARNING,
     Outcome,
+    checks_of,
+    configured_options,
     run_checks,
 )
-from torchx_cli.doctor.selection import checks_of, configured_options
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data

@@ -33,7 +33,7 @@ KINDS = (
 )
 
 
-#: The kinds of ``torchx plugins new``; their details are in ``scaffold/new_plugin.py``.
+#: The kinds of ``torchx plugins new``; their details are in ``scaffold/create.py``.
 NEW_KINDS = ("scheduler", "tracker", "component", "resource", "command", "workspace")
 
 
@@ -79,7 +79,7 @@ def new(distribution: str, kind: str, name: str | None, directory: Path) -> None
 
     NAME is the distribution's name, such as acme-torchx. The new plugin works, and its tests pass.
     """
-    from torchx_cli.scaffold.new_plugin import create_plugin
+    from torchx_cli.scaffold.create import create_plugin
 
     folder, plugin = create_plugin(distribution, kind, name, directory, plugin_manager())
     write(f"created {folder} with the {kind} '{plugin}'")

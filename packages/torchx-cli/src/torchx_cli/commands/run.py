@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.command import Command, is_given
 from torchx_cli.arguments.options import notify_option, output_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.options import SIZE, LaunchOptions, is_given, launch_options, write_options
-from torchx_cli.launch.targets import Form, Target, expanded, split_form
+from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
+from torchx_cli.launch.targets import Form, Target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -23,6 +23,8 @@ from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from click.shell_completion import CompletionItem
 
     from torchx_cli.launch.after import After
     from torchx_cli.launch.submit import RunRequest
@@ -44,13 +46,21 @@ class _RunCommand(Command):
     """The command; its options for scripts and commands have a section of their own in the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = expanded(self.params, args, _UPSTREAM)
-        form, args = split_form(self.params, args)
-        ctx.meta[_FORM] = form
+        ctx.meta[_FORM], args = split_form(self.params, args, _UPSTREAM)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_options(self, ctx, formatter)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if ctx.resilient_parsing and ctx.params.get("component_and_arguments"):
+            return self.params[-1:]  # an option after TARGET belongs to the target
+        return super().get_params(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        if ctx.params.get("component_and_arguments"):
+            return deferred_components(ctx, self.params[-1], incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 @click.command(

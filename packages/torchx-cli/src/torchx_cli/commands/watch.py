@@ -14,14 +14,14 @@ from torchx_cli.arguments.options import (
     any_scheduler_option,
     cfg_option,
     notify_option,
+    optional_handles_argument,
     output_option,
 )
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.watching import watch_handles, watch_scheduler
 from torchx_cli.logs.copies import required_copies
-from torchx_cli.logs.identifier import LogSource
-from torchx_cli.logs.replicas import replicas_now
+from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.times import duration_option, format_time, rfc3339
@@ -42,16 +42,6 @@ _INTERVAL = 10.0
 _STOP_SECONDS = 5.0
 
 
-def _resolved(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    if ctx.resilient_parsing:
-        return values
-    from torchx_cli.arguments.handles import resolve_handle
-
-    return tuple(dict.fromkeys(map(resolve_handle, values)))
-
-
 @click.command("watch", cls=Command)
 @any_scheduler_option("Watch all apps of this scheduler instead of HANDLEs.")
 @cfg_option
@@ -59,11 +49,9 @@ def _resolved(
     "Send a notification when an app ends, as in [notifier:NAME] of .torchxconfig; may be repeated."
 )
 @click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
-@duration_option(
-    "--interval", default=None, help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
-)
+@duration_option("--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]")
 @output_option
-@click.argument("app_handles", metavar="[HANDLE]...", nargs=-1, callback=_resolved)
+@optional_handles_argument
 def command(
     scheduler: str | None,
     scheduler_args: tuple[str, ...],

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-from torchx_cli.completion.line import kept_prefix, split_line
-from torchx_cli.completion.scripts import SCRIPTS
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from torchx_cli.completion.values import LAST_WORD
 
 #: Name of the variable that turns the command into a request for completions.
 ENV_COMPLETE = "_TORCHX_COMPLETE"
@@ -36,210 +31,83 @@ def answer(group: click.Group, arguments: Sequence[str]) -> None:
             bash passes the line in variables.
     """
     shell, _, wants_script = os.environ.get(ENV_COMPLETE, "").partition("_")
-    if shell not in SCRIPTS:
+    if shell not in ("bash", "zsh", "fish"):
         raise click.UsageError(
             f"{ENV_COMPLETE}={os.environ.get(ENV_COMPLETE)}: use bash_source, zsh_source or"
             " fish_source"
         )
     if wants_script:
+        from torchx_cli.completion.scripts import SCRIPTS
+
         sys.stdout.write(SCRIPTS[shell])
         return
     cut = 0
     if shell == "bash":
-        words, last = split_line(_bash_line())
+        line = os.environ.get("COMP_LINE", "")
+        words, last = split_line(line[: int(os.environ.get("COMP_POINT") or len(line))])
         words = words[1:]
         cut = kept_prefix(last, os.environ.get("_TORCHX_WORDBREAKS", ""))
     else:
         *words, last = arguments or [""]
-    items = _unique(find_completions(group, words, last))
+    items = find_completions(group, words, last)
     lines = [_line(item, cut) for item in items if _is_safe(item)]
-    sys.stdout.write("".join(lines))
-
-
-def _bash_line() -> str:
-    line = os.environ.get("COMP_LINE", "")
-    return line[: int(os.environ.get("COMP_POINT") or len(line))]
-
-
-def _is_safe(item: CompletionItem) -> bool:
-    return item.type in ("file", "dir", "open") or bool(_PLAIN.fullmatch(str(item.value)))
-
-
-def _line(item: CompletionItem, cut: int) -> str:
-    help_text = " ".join((item.help or "").split())
-    return f"{_KINDS.get(item.type, item.type)}\t{str(item.value)[cut:]}\t{help_text}\n"
-
-
-def _unique(items: Iterable[CompletionItem]) -> list[CompletionItem]:
-    return list({(item.type, item.value): item for item in items}.values())
-
-
-@dataclass
-class _State:
-    """The parsed words before the word to complete.
-
-    Attributes:
-        ctx: The context of the command that the words select; ``ctx.params`` has the values of the
-            command's options.
-        pending: The option whose value is the last word, or None.
-        positional: The positional words so far.
-        ended: Whether only positional words may follow.
-    """
-
-    ctx: click.Context
-    pending: click.Option | None = None
-    positional: list[str] = field(default_factory=list)
-    ended: bool = False
+    sys.stdout.write("".join(dict.fromkeys(lines)))
 
 
 def find_completions(
     group: click.Group, words: Sequence[str], last: str
-) -> Iterator[CompletionItem]:
-    """Yield the words that may replace the last word of a command line.
+) -> list[CompletionItem[str]]:
+    """Return the words that may replace the last word of a command line.
 
     Args:
         group: The command.
         words: The complete words after the name of the command.
         last: The word to complete, which may be empty.
     """
-    state = _read(_context(group, "torchx"), list(words))
-    if state is None:
-        return
-    ctx, command = state.ctx, state.ctx.command
-    if state.pending is not None:
-        yield from _values(ctx, state.pending, last)
-        return
-    if isinstance(command, click.Group) and not last.startswith("-"):
-        yield from command.shell_complete(ctx, last)
-        return
-    if last.startswith("-") and not state.ended:
-        name, equals, value = last.partition("=")
-        option = _options(command).get(_key(name)) if equals else None
-        if option is not None:
-            yield from _with_prefix(f"{name}=", _values(ctx, option, value))
-        else:
-            yield from _option_names(ctx, last)
-        return
-    argument = _argument(command, len(state.positional))
-    if argument is not None:
-        ctx.params[argument.name or ""] = tuple(state.positional)
-        yield from _values(ctx, argument, last)
+    root = click.Context(group)
+    root.meta[LAST_WORD] = last
+    completer = ShellComplete(group, {"parent": root}, "torchx", ENV_COMPLETE)
+    with root:
+        try:
+            items = completer.get_completions([*words], last)
+        except Exception:  # no completion is better than a traceback in the shell
+            return []
+    name, equals, _ = last.partition("=")
+    if equals and name.startswith("-"):  # click completes the value of an option
+        for item in items:
+            item.value = f"{name}={item.value}"
+    return items
 
 
-def _context(
-    command: click.Command, name: str, parent: click.Context | None = None
-) -> click.Context:
-    settings: Any = {**command.context_settings, "resilient_parsing": True}
-    return click.Context(command, parent, name, **settings)
+def split_line(line: str) -> tuple[list[str], str]:
+    r"""Return the complete words of a line, and the word at its end, without quotes.
+
+    >>> split_line("torchx run 'my file.py' --na")
+    (['torchx', 'run', 'my file.py'], '--na')
+    >>> split_line("torchx run a\\ ")
+    (['torchx', 'run'], 'a ')
+
+    Args:
+        line: The line up to the cursor; a quotation may be unfinished.
+    """
+    *words, last = split_arg_string(f"{line}x")  # so that a blank at the end begins a word
+    return words, last[:-1]
 
 
-def _read(ctx: click.Context, words: list[str]) -> _State | None:
-    """Parse the words; return None if they select a command that is missing or broken."""
-    command = ctx.command
-    options = _options(command)
-    state = _State(ctx)
-    for number, word in enumerate(words):
-        if state.pending is not None:
-            _add(ctx, state.pending, word)
-            state.pending = None
-        elif state.ended or word == "-" or not word.startswith("-"):
-            if isinstance(command, click.Group):
-                return _enter(ctx, word, words[number + 1 :])
-            state.positional.append(word)
-            if not ctx.allow_interspersed_args:
-                state.positional += words[number + 1 :]
-                state.ended = True
-                break
-        elif word == "--":
-            state.ended = True
-        else:
-            name, equals, value = word.partition("=")
-            option = options.get(_key(name))
-            if option is None:
-                continue
-            if option.is_flag or option.count:
-                _add(ctx, option, "")
-            elif equals:
-                _add(ctx, option, value)
-            else:
-                state.pending = option
-    return state
+def kept_prefix(word: str, breaks: str) -> int:
+    """Return the length of the part of the last word that bash does not replace.
+
+    Args:
+        word: The last word.
+        breaks: The value of ``COMP_WORDBREAKS``.
+    """
+    return max((word.rfind(c) + 1 for c in ":=@" if c in breaks), default=0)
 
 
-def _enter(ctx: click.Context, name: str, rest: list[str]) -> _State | None:
-    """Parse the words after the name of a sub-command."""
-    group: Any = ctx.command
-    _select_profile(ctx)
-    try:
-        command = group.get_command(ctx, name)
-    except Exception:  # a broken command has no completions
-        return None
-    if command is None:
-        return None
-    return _read(_context(command, name, ctx), rest)
+def _is_safe(item: CompletionItem[str]) -> bool:
+    return item.type in ("file", "dir", "open") or bool(_PLAIN.fullmatch(item.value))
 
 
-def _select_profile(ctx: click.Context) -> None:
-    given = ctx.params.get("profile")
-    if given:
-        from torchx_runner.config.profiles import select_profile
-
-        select_profile(given[-1])
-
-
-def _add(ctx: click.Context, option: click.Option, value: str) -> None:
-    name = option.name or ""
-    ctx.params[name] = (*ctx.params.get(name, ()), value)
-
-
-def _key(name: str) -> str:
-    """Return an option with dashes, as click compares options."""
-    return name.replace("_", "-")
-
-
-def _options(command: click.Command) -> dict[str, click.Option]:
-    return {
-        _key(opt): param
-        for param in command.params
-        if isinstance(param, click.Option)
-        for opt in (*param.opts, *param.secondary_opts)
-    }
-
-
-def _argument(command: click.Command, index: int) -> click.Argument | None:
-    """Return the argument to which the positional word with this index belongs, or None."""
-    for param in command.params:
-        if isinstance(param, click.Argument):
-            if param.nargs == -1 or index < param.nargs:
-                return param
-            index -= param.nargs
-    return None
-
-
-def _option_names(ctx: click.Context, last: str) -> Iterator[CompletionItem]:
-    """Yield the options that may follow, without used options that must not be repeated."""
-    from click.shell_completion import CompletionItem
-
-    for param in ctx.command.get_params(ctx):
-        if not isinstance(param, click.Option) or param.hidden:
-            continue
-        repeats = param.multiple and not getattr(param, "single_value", False)
-        if param.name in ctx.params and not repeats and not param.count:
-            continue
-        for opt in (*param.opts, *param.secondary_opts):
-            if _key(opt).startswith(_key(last)):
-                yield CompletionItem(opt, help=(param.help or "").partition(".  ")[0])
-
-
-def _values(ctx: click.Context, param: click.Parameter, last: str) -> Iterator[CompletionItem]:
-    try:
-        yield from param.shell_complete(ctx, last)
-    except Exception:  # no completion is better than a traceback in the shell
-        return
-
-
-def _with_prefix(prefix: str, items: Iterable[CompletionItem]) -> Iterator[CompletionItem]:
-    for item in items:
-        if item.type in ("plain", "part"):
-            item.value = f"{prefix}{item.value}"
-        yield item
+def _line(item: CompletionItem[str], cut: int) -> str:
+    help_text = " ".join((item.help or "").partition(".  ")[0].split())
+    return f"{_KINDS.get(item.type, item.type)}\t{item.value[cut:]}\t{help_text}\n"

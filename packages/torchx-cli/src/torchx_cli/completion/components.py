@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import CompletionItem
 
+from torchx_cli.completion.values import LAST_WORD
 from torchx_runner.components.groups import component_groups, name_prefix
-from torchx_specs.components.source import module_file, module_spec, read_source
+from torchx_specs.components.source import (
+    ComponentSource,
+    module_file,
+    module_spec,
+    read_source,
+)
 
 if TYPE_CHECKING:
     import click
@@ -26,15 +33,14 @@ def complete_components(
         if given[0].endswith(".py") and ":" not in given[0]:
             yield CompletionItem(incomplete, type="file")  # arguments of a script
         else:
-            yield from _arguments(given[0], given[1:], incomplete)
+            yield from _arguments(given[0], given[1:], ctx.meta.get(LAST_WORD, incomplete))
         return
     path, colon, function = incomplete.rpartition(":")
     if colon:
-        file = path if os.path.isfile(path) else module_file(path)
-        if file is not None:
-            for name in read_source(file).components():
-                if name.startswith(function):
-                    yield CompletionItem(f"{path}:{name}")
+        found = _source(path)
+        for name in found.components() if found else ():
+            if name.startswith(function):
+                yield CompletionItem(f"{path}:{name}")
         return
     if incomplete.endswith(".py") and os.path.isfile(incomplete):
         components = read_source(incomplete).components()
@@ -47,6 +53,12 @@ def complete_components(
     yield CompletionItem(incomplete, type="open")
 
 
+def _source(path: str) -> ComponentSource | None:
+    """Return the source of a file or a module; None if it is not found."""
+    file = path if os.path.isfile(path) else module_file(path)
+    return None if file is None else read_source(file)
+
+
 def _registered(incomplete: str) -> set[str]:
     """Return the names of registered components that begin with a text."""
     found = set()
@@ -55,11 +67,8 @@ def _registered(incomplete: str) -> set[str]:
         for module, file in _module_files(group.module):
             below = module.removeprefix(group.module).lstrip(".")
             start = ".".join(filter(None, (prefix, below)))
-            if (
-                start
-                and not f"{start}.".startswith(incomplete)
-                and not incomplete.startswith(f"{start}.")
-            ):
+            matches = incomplete.startswith(f"{start}.") or f"{start}.".startswith(incomplete)
+            if start and not matches:
                 continue  # no name of this module matches, so its file is not read
             try:
                 names = read_source(file).components()
@@ -72,28 +81,25 @@ def _registered(incomplete: str) -> set[str]:
 def _module_files(name: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the file of a module and of all modules below it."""
     spec = module_spec(name)
-    if spec is not None and spec.origin and spec.origin.endswith(".py"):
+    if spec is None:
+        return
+    if spec.origin and spec.origin.endswith(".py"):
         yield name, spec.origin
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from _files_below(name, folder)
-
-
-def _files_below(name: str, folder: str) -> Iterator[tuple[str, str]]:
-    for entry in sorted(os.listdir(folder)):
-        path = os.path.join(folder, entry)
-        if entry.endswith(".py") and entry not in ("__init__.py", "__main__.py"):
-            yield f"{name}.{entry[:-3]}", path
-        elif entry.isidentifier() and os.path.isfile(os.path.join(path, "__init__.py")):
-            yield f"{name}.{entry}", os.path.join(path, "__init__.py")
-            yield from _files_below(f"{name}.{entry}", path)
+    for folder in spec.submodule_search_locations or ():
+        for path in sorted(Path(folder).rglob("*.py")):
+            *packages, module = path.relative_to(folder).with_suffix("").parts
+            below = packages if module == "__init__" else [*packages, module]
+            inits = (Path(folder, *packages[:n], "__init__.py") for n in range(len(packages) + 1))
+            if below and module != "__main__" and all(init.is_file() for init in inits):
+                yield ".".join((name, *below)), str(path)
 
 
 def _signature(component: str) -> ComponentSignature | None:
     """Return the signature of a component; None if its source is not found."""
     path, colon, function = component.rpartition(":")
     if colon:
-        file = path if os.path.isfile(path) else module_file(path)
-        return None if file is None else read_source(file).signature(function)
+        named = _source(path)
+        return None if named is None else named.signature(function)
     for group in component_groups():
         prefix = name_prefix(group.group)
         if prefix and not component.startswith(f"{prefix}."):
@@ -139,10 +145,7 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         return
     name, equals, value = incomplete.partition("=")
     if equals and _key(name) in by_option:
-        for item in _values(by_option[_key(name)], value):
-            if item.type == "plain":
-                item.value = f"{name}={item.value}"
-            yield item
+        yield from _values(by_option[_key(name)], value)
         return
     if incomplete.startswith("-") or not has_varargs:
         for parameter in parameters:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import click
     from click.shell_completion import CompletionItem
 
+#: The key of the word to complete in the metadata of a context; click splits it at "=".
+LAST_WORD = "torchx.last_word"
 #: The type of a completion after which the shell adds no space.
 PART = "part"
 #: How many of the newest submissions are searched for apps.
@@ -76,9 +78,8 @@ def complete_cfg(
     """
     from torchx_runner.config.api import get_cli_defaults, get_run_opts
 
-    given: Any = ctx.params.get("scheduler") or ()
     default = get_cli_defaults(ctx.info_name or "run").get("scheduler", "local_cwd")
-    opts = get_run_opts(given[-1] if given else default)
+    opts = get_run_opts(ctx.params.get("scheduler") or default)
     before, comma, last = incomplete.rpartition(",")
     prefix = f"{before}{comma}"
     key, equals, value = last.partition("=")

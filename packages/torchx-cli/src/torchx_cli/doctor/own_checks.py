@@ -6,9 +6,8 @@ import importlib.metadata
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
@@ -76,16 +75,18 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
     """
     from torchx_cli.foreign_torchx import conflicts
 
-    is_clean = True
-    for _, message in conflicts():
-        problem, _, command = message.partition("; run: ")
-        is_clean = False
-        yield CheckResult("error", problem, f"run: {command}")
+    problems = [
+        (problem, command)
+        for problem, _, command in (message.partition("; run: ") for _, message in conflicts())
+    ]
     names = {r.origin.distribution for r in _manager().registrations} | {"torchx"}
-    for problem, requirement in unmet_requirements(sorted(filter(None, names))):
-        is_clean = False
-        yield CheckResult("error", problem, f"run: pip install '{requirement}'")
-    if is_clean:
+    problems += [
+        (problem, f"pip install '{requirement}'")
+        for problem, requirement in unmet_requirements(sorted(filter(None, names)))
+    ]
+    for problem, command in problems:
+        yield CheckResult("error", problem, f"run: {command}")
+    if not problems:
         yield CheckResult("ok", "the versions of the installed distributions fit")
 
 
@@ -131,59 +132,52 @@ def check_configuration(cfg: Cfg, /) -> Iterator[CheckResult]:
     from torchx_runner.config.api import find_configs, read_configs
     from torchx_runner.config.problems import find_problems
 
-    try:
-        paths = find_configs()
-        read_configs()
-    except ConfigError:
-        paths = []
-    count = 0
-    for problem in find_problems(_keys_of_command):
-        count += 1
+    problems = list(find_problems(_keys_of_command))
+    for problem in problems:
         level = "error" if problem.is_error else "warning"
         yield CheckResult(level, problem.message, "correct or remove this line of the file")
-    if not count:
-        try:
-            read_configs()  # the selected profile may be unknown
-        except ConfigError as e:
-            yield CheckResult("error", str(e), "correct --profile or TORCHX_PROFILE")
-            return
-        read = ", ".join(paths)
-        yield CheckResult("ok", f"configuration: {read}" if read else "no configuration file")
+    if problems:
+        return
+    try:
+        read_configs()  # the selected profile may be unknown
+    except ConfigError as e:
+        yield CheckResult("error", str(e), "correct --profile or TORCHX_PROFILE")
+        return
+    read = ", ".join(find_configs())
+    yield CheckResult("ok", f"configuration: {read}" if read else "no configuration file")
 
 
-def check_scheduler(name: str, /) -> Iterator[CheckResult]:
+def check_scheduler(name: str, has_checks: bool, cfg: Cfg, /) -> Iterator[CheckResult]:
     """Check that a scheduler can be created, without contacting a service.
 
     Args:
         name: The scheduler.
+        has_checks: Whether the scheduler has checks of its own; success is then not reported.
+        cfg: Not used.
     """
     try:
-        created = InstalledSchedulers()[name]("doctor")
-        try:
+        with closing(InstalledSchedulers()[name]("doctor")) as created:
             created.run_opts()
-        finally:
-            created.close()
     except (ConfigError, PluginConflictError):
         return  # check_configuration or check_plugins reports the error
     except TorchXError as e:
         yield CheckResult("error", str(e), "reinstall the scheduler's distribution")
     else:
-        yield CheckResult("ok", "the scheduler can be loaded; it has no other checks")
+        if not has_checks:
+            yield CheckResult("ok", "the scheduler can be loaded; it has no other checks")
 
 
-def check_host(name: str, /) -> Iterator[CheckResult]:
+def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
     """Connect to the host of a scheduler, and query the user's apps there.
 
     Args:
         name: The scheduler with its host, such as ``slurm@login1``.
+        cfg: Not used.
     """
     host = split_host(name)[1]
     try:
-        created = InstalledSchedulers()[name]("doctor")
-        try:
+        with closing(InstalledSchedulers()[name]("doctor")) as created:
             apps = created.list()
-        finally:
-            created.close()
     except TorchXError as e:
         yield CheckResult("error", str(e), f"run 'ssh {host}', and correct its problem first")
     else:
@@ -192,7 +186,7 @@ def check_host(name: str, /) -> Iterator[CheckResult]:
 
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
-    from torchx_cli.arguments.command import Command
+    from torchx_cli.arguments.command import Command, option_keys
     from torchx_cli.group import load_command
 
     catalog = _manager().commands()
@@ -202,13 +196,8 @@ def _keys_of_command(name: str) -> list[str] | None:
         command = load_command(catalog[name])
     except TorchXError:
         return None
-    keys = {
-        opt.lstrip("-").replace("-", "_")
-        for param in command.params
-        if isinstance(param, click.Option)
-        for opt in (*param.opts, param.name or "")
-    }
-    return sorted(keys | (command.extra_keys if isinstance(command, Command) else frozenset()))
+    extra = command.extra_keys if isinstance(command, Command) else frozenset()
+    return sorted(extra.union(option_keys(command)))
 
 
 def _manager() -> PluginManager:

@@ -1,21 +1,25 @@
-"""Runs checks at the same time, with a time limit."""
+"""Selects checks, and runs them at the same time, with a time limit."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_kit.checks import CHECK_SECONDS, on_this_machine
-from torchx_specs.errors import one_line
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_specs.errors import ConfigError, TorchXError, one_line
 from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.plugins.records import CheckPlugin
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckPlugin
+    from torchx_specs.plugins.manager import PluginManager
 
 #: The subject of the checks that concern this installation, not a scheduler.
 INSTALLATION = "torchx"
@@ -68,64 +72,52 @@ def run_checks(
     """
     if timeout is None:
         timeout = on_this_machine(CHECK_SECONDS)
-    records = list(records)
-    found: list[list[Outcome]] = [[] for _ in records]
-    answers: queue.SimpleQueue[tuple[int, Outcome | None]] = queue.SimpleQueue()
-    waited = _Waiting()
-    for number, record in enumerate(records):
+    running = [_RunningCheck(record, options) for record in records]
+    for check in running:
+        check.start()
+    end = _waited() + timeout
+    for check in running:
+        while check.is_alive() and (left := end - _waited()) > 0:
+            check.join(left)
+    return [outcome for check in running for outcome in check.report(timeout)]
+
+
+def _waited() -> float:
+    """Return how long this process has waited: the elapsed time minus the CPU time."""
+    return time.monotonic() - time.process_time()
+
+
+class _RunningCheck(threading.Thread):
+    """Runs one check, and collects its results."""
+
+    def __init__(self, record: CheckPlugin, options: Options) -> None:
         # A daemon: a check that hangs must not keep the process from ending.
-        threading.Thread(
-            target=_run, args=(number, record, options, answers), name=record.name, daemon=True
-        ).start()
-    running = set(range(len(records)))
-    while running:
+        super().__init__(name=record.name, daemon=True)
+        self._record = record
+        self._options = options
+        self._outcomes: list[Outcome] = []
+
+    def run(self) -> None:
+        record = self._record
         try:
-            number, outcome = answers.get(timeout=max(0.0, timeout - waited.seconds()))
-        except queue.Empty:
-            if waited.seconds() < timeout:
-                continue
-            break
-        if outcome is None:
-            running.discard(number)
-        else:
-            found[number].append(outcome)
-    for number in running:
-        record = records[number]
-        problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
-        # The checks of the installation only compute: it is the machine that is slow.
-        level, also = ERROR, "; check the network and the address of the service"
-        if subject_of(record) == INSTALLATION:
-            level, also = WARNING, ""
-        found[number].append(_outcome(record, level, problem, f"give a longer --timeout{also}"))
-    return [outcome for outcomes in found for outcome in outcomes]
+            for result in record.load()(self._options(subject_of(record))) or ():
+                self._outcomes.append(_checked(record, result))
+        except BaseException as e:
+            # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
+            self._outcomes.append(_broken(record, f"{type(e).__name__}: {one_line(e)}"))
 
-
-class _Waiting:
-    """Measures how long this process has waited: the elapsed time minus the CPU time."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic() - time.process_time()
-
-    def seconds(self) -> float:
-        """Return how long the process has waited since this object was created, in seconds."""
-        return time.monotonic() - time.process_time() - self._began
-
-
-def _run(
-    number: int,
-    record: CheckPlugin,
-    options: Options,
-    answers: queue.SimpleQueue[tuple[int, Outcome | None]],
-) -> None:
-    """Run one check; put each result into the queue, and None at the end."""
-    try:
-        for result in record.load()(options(subject_of(record))) or ():
-            answers.put((number, _checked(record, result)))
-    except BaseException as e:
-        # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
-        answers.put((number, _broken(record, f"{type(e).__name__}: {one_line(e)}")))
-    finally:
-        answers.put((number, None))
+    def report(self, timeout: float) -> list[Outcome]:
+        """Return the results so far, and an error if the check has not ended."""
+        outcomes = list(self._outcomes)
+        if self.is_alive():
+            record = self._record
+            problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
+            # The checks of the installation only compute: it is the machine that is slow.
+            level, also = ERROR, "; check the network and the address of the service"
+            if subject_of(record) == INSTALLATION:
+                level, also = WARNING, ""
+            outcomes.append(_outcome(record, level, problem, f"give a longer --timeout{also}"))
+        return outcomes
 
 
 def _checked(record: CheckPlugin, result: object) -> Outcome:
@@ -144,3 +136,49 @@ def _outcome(record: CheckPlugin, level: str, message: object, remedy: object) -
     return Outcome(
         subject, check, level, masked_text(one_line(message)), masked_text(str(remedy).strip())
     )
+
+
+def checks_of(
+    manager: PluginManager, schedulers: list[str], given: str | None = None
+) -> list[CheckPlugin]:
+    """Return the checks of this installation, of the schedulers, and of others if none is given.
+
+    Args:
+        manager: Has the checks and the schedulers.
+        schedulers: The schedulers to check.
+        given: The scheduler that the user has chosen, or None.
+    """
+    catalog = manager.checks()
+    all_schedulers = manager.schedulers().names()
+    records = [catalog[name] for name in catalog]
+    chosen = [record for record in records if subject_of(record) == INSTALLATION]
+    for name in schedulers:
+        if config.HOST_DELIM in (hosted := _with_host(name)):
+            # The scheduler's own checks are those of a cluster of this machine.
+            chosen.append(CheckPlugin(f"{name}:host", partial(check_host, hosted)))
+            continue
+        own = [record for record in records if subject_of(record) == name]
+        loads = CheckPlugin(f"{name}:scheduler", partial(check_scheduler, name, bool(own)))
+        chosen += [loads, *own]
+    if given is None:
+        known = {INSTALLATION, *all_schedulers}
+        chosen += [record for record in records if subject_of(record) not in known]
+    return chosen
+
+
+def _with_host(name: str) -> str:
+    try:
+        return config.with_host(name)
+    except ConfigError:  # check_configuration reports the error
+        return name
+
+
+def configured_options(subject: str) -> Mapping[str, CfgVal]:
+    """Return the options that ``.torchxconfig`` sets for a scheduler; none for another subject."""
+    cfg: dict[str, CfgVal] = {}
+    try:
+        if subject in InstalledSchedulers():
+            config.apply(subject, cfg, on_unknown=lambda message: None)
+    except TorchXError:  # the checks of the configuration and the scheduler report this error
+        cfg.clear()
+    return cfg

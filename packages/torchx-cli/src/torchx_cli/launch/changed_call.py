@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.launch.submit import component_errors
 from torchx_runner.components.finder import get_component
 from torchx_runner.submissions.call_changes import changed_arguments, read_changes
 from torchx_specs.components.signature import signature_of

@@ -10,12 +10,9 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import interrupt_exit_code
-from torchx_cli.launch.end_report import log_end
-from torchx_cli.launch.interrupts import say_what_continues
-from torchx_cli.launch.state_changes import StateChanges
-from torchx_cli.logs.identifier import LogSource
+from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.logs.replicas import started_replicas
+from torchx_cli.logs.replicas import LogSource, started_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.schedulers.logs import LogQuery
@@ -30,21 +27,18 @@ logger = logging.getLogger(__name__)
 _SILENCE = 10.0
 
 
-class _BackgroundLogs:
-    """Copies the logs of an app to standard error in a thread, once the app has started."""
+class _BackgroundLogs(threading.Thread):
+    """Copies the logs of an app to standard error, once the app has started."""
 
     def __init__(self, runner: Runner, app_handle: str, changes: StateChanges) -> None:
+        super().__init__(name="logs", daemon=True)
         self._runner = runner
         self._changes = changes
         self._app_handle = app_handle
         self._reader: LogReader | None = None
         self._error: BaseException | None = None
-        self._ended = threading.Event()
 
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="logs", daemon=True).start()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             handle, query = self._app_handle, LogQuery(should_tail=True, partial=True)
             replicas = started_replicas(self._runner, LogSource(handle), self._changes)
@@ -59,11 +53,11 @@ class _BackgroundLogs:
             self._reader.read_all()
         except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
-        finally:
-            self._ended.set()
 
     def wait(self, timeout: float) -> bool:
-        return self._ended.wait(timeout)
+        """Wait for the end of the logs; return False after ``timeout`` seconds."""
+        self.join(timeout)
+        return not self.is_alive()
 
     def finish(self) -> None:
         """Wait until the logs of an ended app are copied, or no line was added for a while.
@@ -72,7 +66,7 @@ class _BackgroundLogs:
         """
         seen = -1
         quiet_since = time.monotonic()
-        while not self._ended.wait(0.2):
+        while not self.wait(0.2):
             lines = self._reader.lines if self._reader else 0
             if lines != seen or (self._reader is not None and self._reader.is_writing):
                 seen, quiet_since = lines, time.monotonic()

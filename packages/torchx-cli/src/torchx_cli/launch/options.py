@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from click.core import ParameterSource
 
+from torchx_cli.arguments.command import is_given
 from torchx_cli.arguments.options import cfg_option, scheduler_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories
@@ -232,11 +232,6 @@ def write_options(
         shown = [option for option in options if (option.name in SIZE) is is_size]
         with formatter.section(title):
             formatter.write_dl(filter(None, (option.get_help_record(ctx) for option in shown)))
-
-
-def is_given(ctx: click.Context, parameter: str) -> bool:
-    """Return True if a parameter is on the command line, and not a default."""
-    return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
 def _variables(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.exit_codes import JOB_FAILED, Terminated, fail
 from torchx_cli.output.app_data import (
-    app_dict,
     dryrun_data,
     dryrun_document,
     dryrun_text,
@@ -23,7 +24,9 @@ from torchx_cli.output.app_data import (
 from torchx_cli.output.printing import TABLE, YAML, write, write_data
 from torchx_cli.output.standard_streams import write_utf8
 from torchx_cli.output.status_data import run_data
-from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.components.materialize import component_error_location
+from torchx_specs.components.parser import ComponentHelpRequested
+from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -75,6 +78,34 @@ class RunRequest(NamedTuple):
     deliveries: Deliveries | None = None
 
 
+@contextmanager
+def component_errors(component: str) -> Iterator[None]:
+    """Raise ComponentError for an exception in a component; on ``--help``, print the help and exit.
+
+    Args:
+        component: The component's name on the command line.
+
+    Raises:
+        ComponentError: The component raised an exception that is not a TorchXError.
+    """
+    try:
+        yield
+    except ComponentHelpRequested as e:
+        from torchx_specs.components.help import component_help
+
+        write(component_help(e.component, prog=f"torchx run {component}"))
+        fail(0)
+    except TorchXError:
+        raise
+    except Exception as e:
+        location = component_error_location(e)
+        if location is None:
+            raise
+        raise ComponentError(
+            f"component {component} failed: {type(e).__name__}: {one_line(e)} ({location})"
+        ) from e
+
+
 def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
     """Submit a request, or show its dry run, and print the result.
 
@@ -93,17 +124,16 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
     if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
         request.cfg["detach"] = True
     with component_errors(request.component):
-        if request.name or request.env:
-            app = _changed_app(runner, request, app)
-        if request.dryrun:
-            _dryrun(runner, request, app)
-            return
+        if request.name or request.env or request.dryrun:
+            app = _made_app(runner, request, app)
+            if request.dryrun:
+                _dryrun(runner, request, app)
+                return
     # A dry run needs none of these.
-    from torchx_cli.launch.interrupts import signals_interrupt
     from torchx_cli.output.progress import shown_progress
     from torchx_kit.jobs.submission import submission
 
-    with signals_interrupt(), submission() as current:
+    with _signals_interrupt(), submission() as current:
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
         # Only the handle is printed on standard output.
         with (
@@ -123,7 +153,29 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
         _finish(runner, request, handle, no_wait)
 
 
-def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
+
+    A signal that is ignored, as ``nohup`` does with SIGHUP, stays so.
+    """
+
+    def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated()
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, raise_terminated)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _made_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
     """Return the app of a request, with the requested name and environment variables."""
     if app is None:
         with redirect_stdout(sys.stderr):
@@ -135,10 +187,8 @@ def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> App
     return app
 
 
-def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
+def _dryrun(runner: Runner, request: RunRequest, app: AppDef) -> None:
     with redirect_stdout(sys.stderr):
-        if app is None:
-            app = runner.materialize(request.component, request.arguments)
         info = runner.dryrun(
             app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
         )
@@ -146,7 +196,7 @@ def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
         write(dryrun_text(info))
     elif request.output_format == YAML:
         write_utf8(dryrun_document(app, info, request.workspace))
-        warn_of_secrets(app_dict(app))
+        warn_of_secrets(asdict(app))
     else:
         data = dryrun_data(info)
         write_data(data, request.output_format)
@@ -180,15 +230,15 @@ def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> 
     if request.output_format != TABLE:
         write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
-        from torchx_cli.launch.end_report import show_failure
+        from torchx_cli.launch.reports import show_failure
 
         show_failure(runner, handle, status, are_logs_shown=request.log or owned)
         fail(JOB_FAILED)
 
 
 def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> AppStatus:
-    from torchx_cli.launch.end_report import log_end
     from torchx_cli.launch.foreground import follow_in_foreground
+    from torchx_cli.launch.reports import log_end
 
     logger.info("waiting for the app to finish")
     with _saved_logs(runner, handle):
@@ -215,8 +265,7 @@ def _notify(runner: Runner, deliveries: Deliveries, handle: str, status: AppStat
 def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
     """Return a context in which the app's logs are saved, if log sinks are configured."""
     from torchx_cli.logs.copies import log_copies
-    from torchx_cli.logs.identifier import LogSource
-    from torchx_cli.logs.replicas import replicas_now
+    from torchx_cli.logs.replicas import LogSource, replicas_now
 
     copies = log_copies()
     if copies is None:

@@ -54,12 +54,13 @@ class Target(NamedTuple):
     program: str | None = None
 
 
-def expanded(
-    options: Iterable[click.Parameter], args: Sequence[str], first: Collection[str]
-) -> list[str]:
-    """Return the command line with whole names of the options before the target.
+def split_form(
+    options: Iterable[click.Parameter], args: Sequence[str], first: Collection[str] = ()
+) -> tuple[Form, list[str]]:
+    """Return the form of the target, and the command line with ``--`` in place of ``-m``.
 
-    An abbreviation that could mean several options is not changed.
+    Abbreviated options before the target get their whole names, unless an abbreviation could mean
+    several options.
 
     Args:
         options: The options of ``torchx run``.
@@ -74,47 +75,22 @@ def expanded(
     }
     words = [*args]
     position = 0
-    while position < len(words):
+    while position < len(words) and words[position].startswith("-") and words[position] != "-":
+        if words[position] == "--":
+            return Form.AFTER_DASHES, words
+        if words[position] == "-m":
+            words[position] = "--"
+            return Form.MODULE, words
         name, equals, value = words[position].partition("=")
-        if not name.startswith("-") or name in ("-", "--", "-m"):
-            break
         if name not in known:
-            for names in (first, known):
-                found = {id(known[one]): one for one in names if one.startswith(name)}
-                if found:
-                    break
-            if len(found) == 1:
-                [name] = found.values()
+            meant = [one for one in first if one.startswith(name)]
+            meant = meant or [one for one in known if one.startswith(name)]
+            if len({known[one] for one in meant}) == 1:
+                name = meant[-1]
                 words[position] = f"{name}{equals}{value}"
         option = known.get(name)
         position += 1 if option is None or option.is_flag or equals else 2
-    return words
-
-
-def split_form(options: Iterable[click.Parameter], args: Sequence[str]) -> tuple[Form, list[str]]:
-    """Return the form of the target, and the command line with ``--`` in place of ``-m``.
-
-    Args:
-        options: The options of ``torchx run``.
-        args: The command line after ``torchx run``.
-    """
-    takes_value = {
-        name: not option.is_flag
-        for option in options
-        if isinstance(option, click.Option)
-        for name in (*option.opts, *option.secondary_opts)
-    }
-    position = 0
-    while position < len(args):
-        word = args[position]
-        if word == "--":
-            return Form.AFTER_DASHES, [*args]
-        if word == "-m":
-            return Form.MODULE, [*args[:position], "--", *args[position + 1 :]]
-        if not word.startswith("-") or word == "-":
-            break
-        position += 2 if takes_value.get(word) else 1
-    return Form.PLAIN, [*args]
+    return Form.PLAIN, words
 
 
 def read_target(
@@ -149,7 +125,7 @@ def read_target(
             script, name = _below(first, workspace), os.path.basename(first)[: -len(".py")]
             return _python("--script", script, name, arguments, size)
         first = found
-    if os.path.isdir(first) and not _is_registered(first):
+    if os.path.isdir(first) and not _is_component(first):
         script = os.path.join(first, "train.py")
         raise RequestError(f"'{first}' is a directory; give a script in it, such as {script}")
     if given:
@@ -192,12 +168,6 @@ def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Tar
             )
     words = [*_options(size), "--", program, *arguments]
     return Target("utils.sh", words, os.path.basename(program), program)
-
-
-def _is_registered(name: str) -> bool:
-    from torchx_runner.components.finder import list_components
-
-    return name in list_components().components
 
 
 def _options(values: Mapping[str, str]) -> list[str]:

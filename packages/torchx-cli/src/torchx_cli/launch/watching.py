@@ -6,9 +6,11 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx_cli.launch.polling import intervals
+from torchx_cli.launch.reports import intervals
 from torchx_cli.listing import list_apps
 from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError, one_line
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
-
-# The longest wait that a signal cannot interrupt, in seconds.
-_SIGNAL_SECONDS = 0.5
 
 
 class Change(NamedTuple):
@@ -57,8 +56,7 @@ def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> It
     groups: dict[str, list[str]] = {}
     for handle in handles:
         groups.setdefault(parse_app_handle(handle).scheduler_backend, []).append(handle)
-    pollers = [_HandlePoller(runner, group, interval) for group in groups.values()]
-    return _changes(pollers)
+    return _changes([_HandlePoller(runner, group, interval) for group in groups.values()])
 
 
 def watch_scheduler(
@@ -80,147 +78,124 @@ def watch_scheduler(
     return _changes([_SchedulerPoller(runner, scheduler, scheduler_args, interval)])
 
 
-class _QueryError(Exception):
-    """A query of one app has failed."""
+class _Poller(threading.Thread):
+    """Queries apps in a thread; ``None`` in the queue means that the thread has ended.
 
+    Args:
+        runner: The runner.
+        pauses: The pauses between two rounds of queries, in seconds.
 
-class _Poller:
-    """Queries apps in a thread; ``None`` in the queue means that the thread has ended."""
+    Attributes:
+        found: Receives the changes, and the error that ends the thread.
+        stopped: Ends the thread.
+        states: The state of each app that was last reported; None if none was.
+        names: The names of apps that the journal may not have.
+    """
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, pauses: Iterable[float]) -> None:
+        super().__init__(name="watch", daemon=True)
+        self.found: queue.SimpleQueue[Change | Exception | None] = queue.SimpleQueue()
         self.stopped = threading.Event()
-        self._found: queue.SimpleQueue[Change | Exception | None] = queue.SimpleQueue()
+        self.states: dict[str, AppState | None] = {}
+        self.names: dict[str, str] = {}
+        self._runner = runner
+        self._pauses = pauses
         self._failing: set[str] = set()
 
-    def start(self, found: queue.SimpleQueue[Change | Exception | None]) -> None:
-        self._found = found
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
-            self.poll()
+            for pause in self._pauses:
+                for handle in self.due():
+                    self._query(handle)
+                if self.has_ended() or self.stopped.wait(pause):
+                    break
         except Exception as e:  # the consumer's thread raises it
-            self._found.put(e)
+            self.found.put(e)
         finally:
-            self._found.put(None)
+            self.found.put(None)
 
-    def poll(self) -> None:
+    def due(self) -> list[str]:
+        """Return the apps to query."""
         raise NotImplementedError
 
-    def query(self, handle: str, known: AppState | None, name: str = "") -> AppStatus | None:
-        """Query an app, and report its status unless it has the known state.
+    def has_ended(self) -> bool:
+        """Return True if no app is to be queried any more."""
+        return False
 
-        Args:
-            handle: The app.
-            known: The state that was last reported; None if the app was not reported yet.
-            name: The name of the app; if it is empty, the journal has the name.
-
-        Returns:
-            The status; None if the scheduler does not know the app.
-
-        Raises:
-            _QueryError: The query has failed, which is logged.
-            RequestError: The query can never succeed.
-        """
-        try:
-            status = self._runner.status(handle)
-        except Exception as e:
-            self.failed(handle, e)
-            raise _QueryError from e
-        self.answered(handle)
-        if status is None or status.state != known:
-            self._found.put(Change(handle, name or _name(handle), status))
-        return status
-
-    def failed(self, what: str, error: Exception) -> None:
-        """Log the error of a query, unless the previous query failed, too.
+    @contextmanager
+    def queries(self, what: str) -> Iterator[None]:
+        """Return a context for a query; log its error, unless the previous query failed, too.
 
         A RequestError is raised instead, because the next query would fail in the same way.
         """
-        if isinstance(error, RequestError):
-            raise error
-        if what not in self._failing:
-            self._failing.add(what)
-            logger.warning("%s: %s; it is queried again", what, one_line(error))
+        try:
+            yield
+        except RequestError:
+            raise
+        except Exception as e:
+            if what not in self._failing:
+                self._failing.add(what)
+                logger.warning("%s: %s; it is queried again", what, one_line(e))
+        else:
+            if what in self._failing:
+                self._failing.remove(what)
+                logger.info("%s answers again", what)
 
-    def answered(self, what: str) -> None:
-        if what in self._failing:
-            self._failing.remove(what)
-            logger.info("%s answers again", what)
+    def _query(self, handle: str) -> None:
+        """Query an app, and report its status unless its state was reported before."""
+        with self.queries(handle):
+            status = self._runner.status(handle)
+            if status is None or status.state != self.states.get(handle):
+                self.found.put(Change(handle, self.names.get(handle) or _name(handle), status))
+            if status is None:
+                self.states.pop(handle, None)
+            else:
+                self.states[handle] = status.state
 
 
 class _HandlePoller(_Poller):
+    """Queries some apps until they have ended."""
+
     def __init__(self, runner: Runner, handles: Iterable[str], interval: float) -> None:
-        super().__init__(runner)
-        self._states: dict[str, AppState | None] = dict.fromkeys(handles)
-        self._interval = interval
+        super().__init__(runner, intervals(min(0.1, interval), interval))
+        self.states.update(dict.fromkeys(handles))
 
-    def poll(self) -> None:
-        for pause in intervals(min(0.1, self._interval), self._interval):
-            for handle in list(self._states):
-                self._query(handle)
-            if not self._states or self.stopped.wait(pause):
-                return
+    def due(self) -> list[str]:
+        return [h for h, state in self.states.items() if state is None or not is_terminal(state)]
 
-    def _query(self, handle: str) -> None:
-        try:
-            status = self.query(handle, self._states[handle])
-        except _QueryError:
-            return
-        if status is None or status.is_terminal():
-            del self._states[handle]
-        else:
-            self._states[handle] = status.state
+    def has_ended(self) -> bool:
+        return not self.due()
 
 
 class _SchedulerPoller(_Poller):
+    """Lists the apps of a scheduler, and queries those whose states have changed.
+
+    The status of an app has more details than the list, and is newer.
+    """
+
     def __init__(
         self, runner: Runner, scheduler: str, scheduler_args: Sequence[str], interval: float
     ) -> None:
-        super().__init__(runner)
+        super().__init__(runner, repeat(interval))
         self._scheduler = scheduler
         self._scheduler_args = scheduler_args
-        self._interval = interval
-        self._states: dict[str, AppState] = {}
         self._is_first = True
-        self._names: dict[str, str] = {}
 
-    def poll(self) -> None:
-        while True:
-            try:
-                apps = list_apps(self._scheduler, self._scheduler_args)
-            except Exception as e:
-                self.failed(self._scheduler, e)
-            else:
-                self.answered(self._scheduler)
-                listed = {app.app_handle: app.state for app in apps}
-                self._names.update({app.app_handle: app.name for app in apps})
-                self._compare(listed)
-            if self.stopped.wait(self._interval):
-                return
-
-    def _compare(self, listed: dict[str, AppState]) -> None:
-        if self._is_first:
-            self._is_first = False
-            self._states = {handle: s for handle, s in listed.items() if is_terminal(s)}
-        for handle, state in listed.items():
-            if self._states.get(handle) != state:
-                self._query(handle)
-        vanished = [h for h, s in self._states.items() if h not in listed and not is_terminal(s)]
-        for handle in vanished:
-            self._query(handle)
-
-    def _query(self, handle: str) -> None:
-        """Query an app of the list; its status has more details than the list, and is newer."""
-        try:
-            status = self.query(handle, self._states.get(handle), self._names.get(handle, ""))
-        except _QueryError:
-            return
-        if status is None:
-            self._states.pop(handle, None)
-        else:
-            self._states[handle] = status.state
+    def due(self) -> list[str]:
+        with self.queries(self._scheduler):
+            apps = list_apps(self._scheduler, self._scheduler_args)
+            listed = {app.app_handle: app.state for app in apps}
+            self.names.update({app.app_handle: app.name for app in apps})
+            if self._is_first:
+                self._is_first = False
+                self.states.update({h: state for h, state in listed.items() if is_terminal(state)})
+            changed = [h for h, state in listed.items() if self.states.get(h) != state]
+            return changed + [
+                handle
+                for handle, state in self.states.items()
+                if handle not in listed and state is not None and not is_terminal(state)
+            ]
+        return []
 
 
 def _name(handle: str) -> str:
@@ -234,12 +209,10 @@ def _changes(pollers: Sequence[_Poller]) -> Iterator[Change]:
     running = len(pollers)
     try:
         for poller in pollers:
-            poller.start(found)
+            poller.found = found
+            poller.start()
         while running:
-            try:
-                item = found.get(timeout=_SIGNAL_SECONDS)
-            except queue.Empty:
-                continue
+            item = found.get()
             if isinstance(item, Exception):
                 raise item
             if item is None:

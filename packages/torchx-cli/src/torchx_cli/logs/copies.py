@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from torchx_cli.logs.replicas import selected_replicas
+from torchx_cli.logs.replicas import LogSource, selected_replicas
 from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import ALL
 
 if TYPE_CHECKING:
-    from torchx_cli.logs.identifier import LogSource
     from torchx_specs.plugins.factories import LogCopies, LogCopy
     from torchx_specs.schedulers.log_items import Replica
 

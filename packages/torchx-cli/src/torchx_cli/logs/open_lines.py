@@ -69,11 +69,6 @@ class OpenLines:
             return self._show(line)
         return ""
 
-    def due(self) -> float | None:
-        """Return when held text is to be shown (:func:`time.monotonic`); None if there is none."""
-        times = [line.shown_at for line in self._lines.values() if line.held]
-        return min((at + UPDATE_SECONDS for at in times if at is not None), default=None)
-
     def show_due(self) -> str:
         """Return the text that was held back long enough."""
         now = self._clock()
@@ -88,6 +83,10 @@ class OpenLines:
         """End all lines, and return the text that was held back."""
         lines, self._lines = self._lines, {}
         return "".join(self._show(line) for line in lines.values())
+
+    def states(self) -> list[str]:
+        """Return the present text of each line, in the order of the replicas."""
+        return [line.prefix + line.held for _, line in sorted(self._lines.items()) if line.held]
 
     def _add(self, replica: Replica, prefix: str, item: str) -> tuple[_OpenLine, bool]:
         """Add an item, and return its line and whether the line has ended."""
@@ -126,10 +125,6 @@ class LiveLines(OpenLines):
         line, is_end = self._add(replica, prefix, item)
         line.held = last_state(line.held)
         return self._show(line) if is_end or len(line.held) > _MOST_HELD_CHARS else ""
-
-    def states(self) -> list[str]:
-        """Return the present text of each line, in the order of the replicas."""
-        return [line.prefix + line.held for _, line in sorted(self._lines.items()) if line.held]
 
 
 def last_state(text: str) -> str:

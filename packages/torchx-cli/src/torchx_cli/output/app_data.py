@@ -31,11 +31,6 @@ def app_text(app: AppDef) -> str:
     return format_data(masked(app))
 
 
-def app_dict(app: AppDef) -> dict[str, Any]:
-    """Return an app as nested dicts, for scripts."""
-    return asdict(app)
-
-
 def app_document(app: AppDef, output_format: str) -> str:
     """Return an app as a JSON or YAML document that ``torchx run`` accepts."""
     from torchx_specs.formats import serialize
@@ -97,7 +92,7 @@ def dryrun_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
     return {
         "scheduler": info._scheduler,
         "cfg": dict(info.cfg),
-        "app": None if info.app is None else app_dict(info.app),
+        "app": None if info.app is None else asdict(info.app),
         "request": request_data(info),
     }
 

@@ -1,4 +1,4 @@
-"""Shows text on a terminal in place of the text that was shown before."""
+"""Says whether text on a terminal can be replaced, and which lines of it are replaced now."""
 
 from __future__ import annotations
 
@@ -8,41 +8,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TextIO
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.terminal_safety import escape_controls, safe_message, write_safe
 
 
 def can_replace_text(stream: TextIO) -> bool:
     """Return True if a stream is a terminal, and ``$TERM`` is set and not ``dumb``."""
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
-
-
-class InPlaceText:
-    """Text on a terminal that each call of :meth:`show` replaces.
-
-    Args:
-        stream: The terminal.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lines = 0
-
-    def show(self, text: str) -> None:
-        """Replace the text. Long lines are cut off, and a count replaces lines below the screen.
-
-        Args:
-            text: The new text.
-        """
-        columns, rows = terminal_size(self._stream)
-        lines = [safe_message(escape_controls(line)[: columns - 1]) for line in text.splitlines()]
-        if len(lines) > rows - 1:
-            hidden = len(lines) - (rows - 2)
-            lines = [*lines[: rows - 2], f"... {hidden} more lines"[: columns - 1]]
-        back = f"\033[{self._lines}F" if self._lines else ""
-        body = "".join(f"{line}\033[K\n" for line in lines)
-        write_safe(self._stream, f"{back}{body}\033[J")
-        self._stream.flush()
-        self._lines = len(lines)
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:

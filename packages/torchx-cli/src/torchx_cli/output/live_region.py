@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TextIO
 
 from torchx_cli.output.in_place import terminal_size
 from torchx_cli.output.terminal_safety import escape_controls
 
-#: The largest number of lines in the region; a last line counts the others.
+#: The largest number of lines below logs.
 MOST_LINES = 12
-#: The shortest time between two drawings of the region.
-DRAW_SECONDS = 0.1
 
 # A line may consist of combining characters or colours, which have no width.
 _LONGEST_CHARS = 4096
@@ -35,21 +32,14 @@ class LiveRegion:
 
     Args:
         stream: The terminal.
-        clock: Returns the time in seconds.
+        most: The largest number of lines; a last line counts the others.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, most: int = MOST_LINES) -> None:
         self._stream = stream
-        self._clock = clock
-        self._drawn_at: float | None = None
+        self._most = most
         self._shown: list[str] = []
         self._widths: list[int] = []
-
-    def seconds_to_wait(self) -> float:
-        """Return how long the next drawing has to wait, 0 if it need not wait."""
-        if self._drawn_at is None:
-            return 0.0
-        return max(0.0, self._drawn_at + DRAW_SECONDS - self._clock())
 
     def draw(self, text: str, lines: Sequence[str]) -> str:
         r"""Return what shows ``text`` above the region, and ``lines`` as the new region.
@@ -59,13 +49,11 @@ class LiveRegion:
             lines: Text that may contain any character; ``\t`` and ``\n`` become spaces.
         """
         columns, rows = terminal_size(self._stream)
-        most = min(MOST_LINES, rows - 2)
+        most = min(self._most, rows - 2)
         cut = [_cut(line, columns - 1) for line in lines[:most]]
         if len(lines) > most:
             cut.append(_cut(f"… {len(lines) - most} more", columns - 1))
         shown = [line for line, _ in cut]
-        if shown or self._shown:
-            self._drawn_at = self._clock()
         if not text and shown == self._shown:
             return ""
         back = self._back(columns)

@@ -123,7 +123,7 @@ def detail(status: AppStatus) -> str:
             return _message(status)
         replica = failure.replica
         where = f" on {one_line(replica.node)}" if replica.node else ""
-        cause = _cause(replica, failure.message) or _message(status)
+        cause = _cause(failure) or _message(status)
         return f"{one_line(replica.role)}/{replica.id}{where}" + (f": {cause}" if cause else "")
     if status.state in (AppState.PENDING, AppState.SUBMITTED):
         reason = pending_reason(status)
@@ -136,7 +136,7 @@ def detail(status: AppStatus) -> str:
         text += f", {done} succeeded" if done else ""
         failure = first_failure(status)
         if failure is not None:
-            cause = _cause(failure.replica, failure.message)
+            cause = _cause(failure)
             name = f"{one_line(failure.replica.role)}/{failure.replica.id}"
             text += f"; {name} failed" + (f": {cause}" if cause else "")
         return text
@@ -173,15 +173,14 @@ def first_failure(status: AppStatus) -> Failure | None:
     for role in status.roles:
         for replica in role.replicas:
             if replica.state == AppState.FAILED:
-                message, code, when = error_of(replica)
-                exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
-                failure = Failure(replica, one_line(message or ""), exit_code)
+                message, _, when = error_of(replica)
+                failure = _end_of(replica)
                 is_named = re.match(rf"{re.escape(role.role)}/{replica.id}\b", status.msg)
                 order = (
                     message is None,
                     when,
                     is_named is None,
-                    exit_code in _SENT_BY_SCHEDULERS,
+                    failure.exit_code in _SENT_BY_SCHEDULERS,
                     math.inf if replica.ended is None else replica.ended.timestamp(),
                 )
                 failures.append((order, failure))
@@ -196,28 +195,25 @@ def first_failure(status: AppStatus) -> Failure | None:
     return first._replace(message=one_line(error_of(of_app)[0] or ""))
 
 
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _cause(replica: ReplicaStatus, app_message: str = "") -> str:
-    """Return why a replica ended: exit code or signal, reason, and the message of its error file.
-
-    Args:
-        replica: The replica.
-        app_message: The message to use if the replica has no error file.
-    """
-    parts = []
+def _end_of(replica: ReplicaStatus) -> Failure:
+    """Return the message and the exit code of a replica; the error file may have both."""
     message, code, _ = error_of(replica)
-    exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
-    exit_text = _exit_text(exit_code) if exit_code else ""
-    reason = one_line(replica.reason)
+    if replica.exit_code is not None:
+        code = replica.exit_code
+    return Failure(replica, one_line(message or ""), code if isinstance(code, int) else None)
+
+
+def _cause(failure: Failure) -> str:
+    """Return why a replica ended: exit code or signal, reason, and the message."""
+    parts = []
+    exit_text = _exit_text(failure.exit_code) if failure.exit_code else ""
+    reason = one_line(failure.replica.reason)
     if exit_text and not re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
         parts.append(exit_text)
     if reason:
         parts.append(reason)
-    if message or app_message:
-        parts.append(one_line(message or app_message))
+    if failure.message:
+        parts.append(failure.message)
     cause = ", ".join(parts)
     if len(cause) <= _LONGEST_CAUSE:
         return cause
@@ -233,33 +229,32 @@ def _exit_text(exit_code: int) -> str:
     return f"exit code {exit_code}"
 
 
-def _replica_times(replica: ReplicaStatus, now: datetime) -> str:
-    """Return when a replica started and how long it ran, or an empty string if unknown."""
-    if replica.started is None:
-        return ""
-    end = now if replica.state == AppState.RUNNING else replica.ended
-    text = f"; started {format_time(replica.started)}"
-    if end is None:
-        return text
-    seconds = max(0.0, (end - replica.started).total_seconds())
-    how = "running for" if replica.state == AppState.RUNNING else "ran for"
-    return f"{text}, {how} {format_duration(seconds)}"
+def _run_time(start: datetime, end: datetime | None, is_running: bool, now: datetime) -> str:
+    """Return when a replica or an attempt started, and how long it ran if that is known."""
+    text = f"started {format_time(start)}"
+    if is_running:
+        return f"{text}, running for {format_duration((now - start).total_seconds())}"
+    return (
+        text if end is None else f"{text}, ran for {format_duration((end - start).total_seconds())}"
+    )
 
 
 def _role_lines(
     role: RoleStatus, all_replicas: bool, now: datetime, failed_first: ReplicaStatus | None
 ) -> list[str]:
     replicas = sorted(role.replicas, key=lambda replica: replica.id)
+    lines = [_role_head(role.role, replicas)]
     if all_replicas:
-        lines = [_role_head(role.role, replicas)]
         for replica in replicas:
             head, *more = format_replica(replica).splitlines()[1:]
-            lines += [head + _replica_times(replica, now), *more]
+            if replica.started is not None:
+                is_running = replica.state == AppState.RUNNING
+                head += f"; {_run_time(replica.started, replica.ended, is_running, now)}"
+            lines += [head, *more]
         return lines
     groups: dict[tuple[str, str], list[ReplicaStatus]] = {}
     for replica in replicas:
-        groups.setdefault((state_name(replica.state), _cause(replica)), []).append(replica)
-    lines = [_role_head(role.role, replicas)]
+        groups.setdefault((state_name(replica.state), _cause(_end_of(replica))), []).append(replica)
     if len(groups) == 1 and not next(iter(groups))[1]:
         return lines  # the head has the state of all replicas
 
@@ -318,11 +313,9 @@ def _attempt_line(attempt: AttemptStatus, now: datetime) -> str:
     """
     facts = []
     if attempt.started is not None:
-        seconds = max(0.0, ((attempt.ended or now) - attempt.started).total_seconds())
-        how = "running for" if attempt.ended is None else "ran for"
-        facts = [f"started {format_time(attempt.started)}", f"{how} {format_duration(seconds)}"]
+        facts = [_run_time(attempt.started, attempt.ended, attempt.ended is None, now)]
     if attempt.nodes:
-        facts.append(f"on {_shortened(','.join(attempt.nodes))}")
+        facts.append(f\"on {_shortened(','.join(attempt.nodes))}\")
     if attempt.reason:
         facts.append(attempt.reason)
     if attempt.resume_step is not None:

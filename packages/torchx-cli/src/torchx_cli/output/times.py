@@ -72,27 +72,23 @@ def rfc3339(when: datetime | None) -> str | None:
     return text.replace(".000+", "+").replace("+00:00", "Z")
 
 
-class _Converted(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
-    def __init__(self, name: str, convert: Callable[[str], Any]) -> None:
-        self.name = name
-        self._convert = convert
+def _converter(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Return the type of an option; values that are not text are already converted."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def convert(value: Any) -> Any:
         try:
-            return self._convert(value)
+            return parse(value) if isinstance(value, str) else value
         except ValueError as e:
-            self.fail(str(e), param, ctx)
+            raise click.BadParameter(str(e)) from None
+
+    return convert
 
 
 def duration_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a decorator that adds a duration option; the command receives seconds, or None."""
-    return click.option(
-        *names, type=_Converted("duration", parse_duration), metavar="TIME", **settings
-    )
+    return click.option(*names, type=_converter(parse_duration), metavar="TIME", **settings)
 
 
 def when_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a decorator that adds a time option; the command receives a datetime, or None."""
-    return click.option(*names, type=_Converted("time", parse_when), metavar="TIME", **settings)
+    return click.option(*names, type=_converter(parse_when), metavar="TIME", **settings)

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
-from torchx_cli.output.app_data import (
-    app_dict,
-    app_document,
-    app_text,
-    request_data,
-    warn_of_secrets,
-)
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.app_data import app_document, app_text, warn_of_secrets
+from torchx_cli.output.printing import TABLE, write
 from torchx_cli.output.standard_streams import write_utf8
 from torchx_cli.runner_context import open_runner
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.errors import UnknownAppException
 
 
 @click.command("describe", cls=Command)
-@click.option("--native", is_flag=True, help="Show the scheduler's own request instead.")
 @output_option
 @handle_argument
-def command(app_handle: str, native: bool, output_format: str) -> None:
+def command(app_handle: str, output_format: str) -> None:
     """Show the definition of the app HANDLE, as far as its scheduler remembers it.
 
     'torchx run FILE' accepts the output of -o yaml and -o json.
     """
     with open_runner() as runner:
-        if native:
-            info = runner.describe_native(app_handle)
-            if info is None:
-                if runner.status(app_handle) is None:
-                    raise UnknownAppException(app_handle)
-                raise RequestError(
-                    f"the scheduler of {app_handle} does not keep the request of an app"
-                )
-            if output_format == TABLE:
-                write(str(info))
-            else:
-                data = request_data(info)
-                write_data(data, output_format)
-                warn_of_secrets(data)
-            return
         app = runner.describe(app_handle)
     if app is None:
         raise UnknownAppException(app_handle)
@@ -52,4 +32,4 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
     else:
         document = app_document(app, output_format)
         write_utf8(document if document.endswith("\n") else document + "\n")
-        warn_of_secrets(app_dict(app))
+        warn_of_secrets(asdict(app))

@@ -14,20 +14,22 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_identifier
 from torchx_cli.completion.values import complete_apps
 from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
-from torchx_cli.logs.doubles import log_blocks_of
-from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.logs.replicas import replicas_now, started_replicas
+from torchx_cli.logs.replicas import (
+    LogSource,
+    parse_identifier,
+    replicas_now,
+    started_replicas,
+)
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
-from torchx_cli.runner_context import open_runner
+from torchx_cli.runner_context import log_blocks_of, open_runner
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
-    from torchx_cli.logs.identifier import LogSource
     from torchx_runner import Runner
     from torchx_specs.plugins.factories import LogCopy
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.arguments.options import handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.in_place import InPlaceText, can_replace_text
+from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.output.terminal_safety import write_safe
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState
@@ -40,6 +42,7 @@ _INTERVAL = 2.0
     "roles",
     metavar="NAME,...",
     multiple=True,
+    callback=split_names,
     help="Show only these roles.",
 )
 @click.option("--replicas", "all_replicas", is_flag=True, help="Show every replica.")
@@ -59,10 +62,9 @@ def command(
     The first line has the state, how long the app ran, and the replica that failed first, or why
     the app waits. The exit code is 0 if the app exists, in whatever state, and 1 if it does not.
     """
-    wanted = [name.strip() for group in roles for name in group.split(",") if name.strip()]
     with open_runner() as runner:
         if watch and output_format == TABLE:
-            _watch(runner, app_handle, wanted, all_replicas)
+            _watch(runner, app_handle, roles, all_replicas)
             return
         if watch and runner.wait(app_handle, wait_interval=_INTERVAL) is None:
             raise UnknownAppException(app_handle)
@@ -70,15 +72,15 @@ def command(
         _add_submission(app_handle, status)
         error = program_error(runner, app_handle, status)
     existing = [role.role for role in status.roles]
-    for name in wanted:
+    for name in roles:
         if name not in existing:
             logger.warning(
                 "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
             )
     if output_format == TABLE:
-        write(status_text(app_handle, status, wanted, all_replicas=all_replicas, error=error))
+        write(status_text(app_handle, status, roles, all_replicas=all_replicas, error=error))
     else:
-        write_data(status_data(app_handle, status, wanted, error), output_format)
+        write_data(status_data(app_handle, status, list(roles), error), output_format)
 
 
 def _add_submission(app_handle: str, status: AppStatus) -> None:
@@ -95,17 +97,20 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
 
     A scheduler that can watch apps is polled as soon as the app changes.
     """
-    screen = InPlaceText(sys.stdout) if can_replace_text(sys.stdout) else None
+    region = LiveRegion(sys.stdout, sys.maxsize) if can_replace_text(sys.stdout) else None
     shown: tuple[AppState, str] | None = None
 
     def show(status: AppStatus) -> None:
         nonlocal shown
         _add_submission(app_handle, status)
-        if screen is not None:
-            screen.show(status_text(app_handle, status, roles, all_replicas=all_replicas))
+        if region is not None:
+            text = status_text(app_handle, status, roles, all_replicas=all_replicas)
+            write_safe(sys.stdout, region.draw("", text.splitlines()))
+            sys.stdout.flush()
             return
         # Compare without durations, which differ at each poll.
-        state = (status.state, summary(_without_times(status)))
+        timeless = replace(status, submitted=None, started=None, ended=None)
+        state = (status.state, summary(timeless))
         if state != shown:
             write(summary(status))
             sys.stdout.flush()
@@ -114,9 +119,5 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
     status = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
     if status is None:
         raise UnknownAppException(app_handle)
-    if screen is None:
+    if region is None:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas))
-
-
-def _without_times(status: AppStatus) -> AppStatus:
-    return replace(status, submitted=None, started=None, ended=None)

@@ -7,10 +7,7 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
-from torchx_cli.launch.end_report import log_end, show_failure
-from torchx_cli.launch.interrupts import say_what_continues
-from torchx_cli.launch.polling import has_reached
-from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues, show_failure
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
 from torchx_cli.output.status_data import status_data
@@ -20,6 +17,7 @@ from torchx_runner import WaitTimeoutError
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState, is_terminal
 
+_ORDER = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
 _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
 
@@ -75,3 +73,18 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
         fail(TIMED_OUT)
     if not has_reached(status.state, goal):
         fail(JOB_FAILED)
+
+
+def has_reached(state: AppState, goal: AppState | None) -> bool:
+    """Return True if an app in ``state`` has reached the state ``goal``.
+
+    Args:
+        state: The state of the app.
+        goal: The requested state; None means SUCCEEDED. A terminal state must be reached exactly.
+            Any other state is also reached if the app is in a later state, but not if the app
+            failed or was cancelled.
+    """
+    goal = AppState.SUCCEEDED if goal is None else goal
+    if state in (goal, AppState.SUCCEEDED):
+        return state == goal or not is_terminal(goal)
+    return state in _ORDER and goal in _ORDER and state > goal

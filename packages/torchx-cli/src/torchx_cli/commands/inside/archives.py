@@ -8,6 +8,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 from torchx_specs.errors import RequestError
@@ -53,17 +54,6 @@ class _Chunks:
         return data[:size]
 
 
-class _Sink:
-    """Presents a function that takes bytes as the file that :mod:`tarfile` writes."""
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
-
-    def write(self, data: bytes) -> int:
-        self._write(data)
-        return len(data)
-
-
 # -- packing files into an archive
 
 
@@ -80,8 +70,7 @@ def pack(path: str, name: str, write: Callable[[bytes], object]) -> None:
     Raises:
         RequestError: The path does not exist or cannot be read.
     """
-    sink = cast("IO[bytes]", _Sink(write))
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+    with _new_archive(write) as archive:
         _add(archive, path, name)
 
 
@@ -90,9 +79,13 @@ def pack_file(file: IO[bytes], name: str, write: Callable[[bytes], object]) -> N
     info = tarfile.TarInfo(name)
     info.size, info.mode = file.seek(0, os.SEEK_END), 0o644
     file.seek(0)
-    sink = cast("IO[bytes]", _Sink(write))
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+    with _new_archive(write) as archive:
         archive.addfile(info, file)
+
+
+def _new_archive(write: Callable[[bytes], object]) -> tarfile.TarFile:
+    file: Any = SimpleNamespace(write=write)  # tarfile calls no other method
+    return tarfile.open(fileobj=file, mode="w|", format=tarfile.GNU_FORMAT)
 
 
 def _add(archive: tarfile.TarFile, path: str, name: str) -> None:
@@ -343,25 +336,22 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[byte
 
 
 def _is_left_out(link: str, parts: tuple[str, ...]) -> bool:
-    """Return True if a link leads out of the copy, with a warning."""
-    if not _leads_out(link, len(parts) - 2):
+    """Return True if a link leads out of the copy, or might do so through another link.
+
+    A warning is logged.
+
+    Args:
+        link: The text of the link.
+        parts: The path of the link itself; the first part is the copy.
+    """
+    depth = len(parts) - 2  # how many folders of the copy are above the link's own folder
+    words = [word for word in link.split("/") if word not in ("", ".")]
+    ups = next((i for i, word in enumerate(words) if word != ".."), len(words))
+    if not link.startswith("/") and ups <= depth and ".." not in words[ups:]:
         return False
     path = "/".join(parts)
     logger.warning("left out the link %s to %s, which leads out of the copy", path, link)
     return True
-
-
-def _leads_out(link: str, depth: int) -> bool:
-    """Return True if a link's text leads out of the copy, or might do so through another link.
-
-    Args:
-        link: The text of the link.
-        depth: How many folders of the copy are above the link's own folder; -1 if the copy itself
-            is the link.
-    """
-    parts = [part for part in link.split("/") if part not in ("", ".")]
-    ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
-    return link.startswith("/") or ups > depth or ".." in parts[ups:]
 
 
 def file_kind(path: str) -> str:

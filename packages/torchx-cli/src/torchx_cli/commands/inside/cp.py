@@ -9,18 +9,30 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from torchx_cli.arguments.command import Command
+from torchx_cli.commands.inside.archives import (
+    file_kind,
+    holds_folder,
+    pack,
+    pack_file,
+    read_file,
+    unpack,
+)
+from torchx_cli.commands.inside.streams import STDOUT, write_all
+from torchx_cli.commands.inside.targets import Target, find_target, parse_remote_path
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError
 
 if TYPE_CHECKING:
-    from torchx_cli.commands.inside.targets import Target
     from torchx_runner import Runner
     from torchx_specs.schedulers.sessions import Session
 
@@ -59,8 +71,6 @@ def command(source: str, target: str) -> None:
 
     Links are copied as links, and links that lead out of the copy are left out with a warning.
     """
-    from torchx_cli.commands.inside.targets import find_target, parse_remote_path
-
     from_remote, to_remote = parse_remote_path(source), parse_remote_path(target)
     if (from_remote is None) == (to_remote is None):
         raise RequestError(
@@ -78,18 +88,12 @@ def command(source: str, target: str) -> None:
 
 
 def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
-    from torchx_cli.commands.inside.archives import file_kind, read_file, unpack
-    from torchx_cli.commands.inside.streams import write_all
-    from torchx_cli.commands.inside.terminal import STDOUT
-
     path = path.rstrip("/") or ("/" if path else ".")
     name = posixpath.basename(path)
     if target == _STANDARD_STREAM:
         sys.stdout.flush()
         with _archive(runner, replica, path) as chunks:
             read_file(chunks, lambda data: write_all(STDOUT, data))
-            for _ in chunks:
-                pass  # read the rest: tar would fail if the session were closed earlier
         return
     kind = file_kind(target)
     if kind == "folder" and name not in ("", ".", ".."):
@@ -98,81 +102,67 @@ def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
         raise RequestError(f"there is no folder '{target}'; create it first")
     with _archive(runner, replica, path) as chunks:
         unpack(chunks, target)
-        for _ in chunks:
-            pass
 
 
 @contextlib.contextmanager
 def _archive(runner: Runner, replica: Target, path: str) -> Iterator[Iterator[bytes]]:
-    """Open a file or folder of a replica as a tar archive."""
+    """Open a file or folder of a replica as a tar archive, which is read to its end."""
     if _has_archives(runner, replica):
-        yield runner.read_archive(*replica, path)
+        chunks = runner.read_archive(*replica, path)
+        yield chunks
+        _drain(chunks)
         return
     if posixpath.basename(path) in ("", ".", ".."):
         path = posixpath.join(path, ".")
-    session = runner.open_session(*replica, ["sh", "-c", _PACK, "sh", path])
-    with session:
+    error: RequestError | None = None
+    with runner.open_session(*replica, ["sh", "-c", _PACK, "sh", path]) as session:
         output = _Output(session)
         try:
             yield output.chunks()
-        except RequestError:
-            output.drain()
-            output.check(f"cannot read {path} in {replica}")
-            raise
-        output.check(f"cannot read {path} in {replica}")
+        except RequestError as e:  # if tar failed, its message is the cause
+            error = e
+        code, message = output.end()
+    if code:
+        raise RequestError(f"cannot read {path} in {replica}: {message}")
+    if error is not None:
+        raise error
+
+
+def _drain(chunks: Iterable[object]) -> None:
+    for _ in chunks:
+        pass
 
 
 class _Output:
-    """The output of ``tar``, which runs in a session.
-
-    Args:
-        session: The session.
-
-    Attributes:
-        messages: The beginning of the standard error that :meth:`chunks` has read so far.
-    """
+    """The output of ``tar``, which runs in a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._output = session.output()
-        self.messages = b""
+        self._messages = b""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the standard output of tar, and keep the beginning of its standard error."""
-        from torchx_specs.schedulers import Stream
-
         for stream, data in self._output:
             if stream == Stream.STDERR:
-                self.messages = (self.messages + data)[:_MOST_ERROR_BYTES]
+                self._messages = (self._messages + data)[:_MOST_ERROR_BYTES]
             else:
                 yield data
 
-    def drain(self) -> None:
-        """Read the output to its end."""
-        for _ in self.chunks():
-            pass
+    def end(self) -> tuple[int, str]:
+        """Wait until tar has ended, and return its exit code and messages.
 
-    def check(self, problem: str) -> None:
-        """Raise an error if tar failed.
-
-        Args:
-            problem: The first part of the message.
-
-        Raises:
-            RequestError: The exit code is not 0.
+        The output is read to its end: tar would fail if the session were closed earlier.
         """
+        _drain(self.chunks())
         code = self._session.wait()
-        if code:
-            text = one_line(self.messages) or f"exit code {code}"
-            raise RequestError(f"{problem}: {text}")
+        return code, one_line(self._messages) or f"exit code {code}"
 
 
 # -- copying to a replica
 
 
 def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
-    from torchx_cli.commands.inside.archives import file_kind, pack, pack_file
-
     is_stream = source == _STANDARD_STREAM
     if not is_stream and not os.path.lexists(source):
         raise RequestError(f"there is no file or folder '{source:.200}'")
@@ -183,19 +173,14 @@ def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
             raise RequestError(f"'{path or '.'}' is a folder; name the file to write")
         folder, name = path, own_name
     with contextlib.ExitStack() as stack:
-        write: Callable[[Callable[[bytes], object]], None]
         if is_stream:
             # In an archive, the size of a file comes before its content. So read all input first.
             spool = stack.enter_context(tempfile.SpooledTemporaryFile(_MEMORY_BYTES))
             shutil.copyfileobj(_standard_input(), spool, _BLOCK)
-
-            def write(sink: Callable[[bytes], object]) -> None:
-                pack_file(spool, name, sink)
+            write = partial(pack_file, spool, name)
         else:
             real = os.path.realpath(source) if file_kind(source) else source
-
-            def write(sink: Callable[[bytes], object]) -> None:
-                pack(real, name, sink)
+            write = partial(pack, real, name)
 
         _send(runner, replica, folder or ".", write)
 
@@ -208,13 +193,9 @@ def _standard_input() -> IO[bytes]:
 
 def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
     """Return True if a path of a replica is a folder, or a link to a folder."""
-    from torchx_cli.commands.inside.archives import holds_folder
-    from torchx_specs.schedulers.sessions import ProgramNotFoundError
-
     try:
         with runner.open_session(*replica, ["sh", "-c", _IS_FOLDER, "sh", path]) as session:
-            for _ in session.output():
-                pass
+            _drain(session.output())
             code = session.wait()
         if code < 126:
             return code == 0
@@ -246,16 +227,12 @@ def _send(
         folder: The folder, which must exist.
         write: Writes the archive; its argument is a function that takes bytes.
     """
-    from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError
-
     try:
         session = runner.open_session(*replica, ["sh", "-c", _UNPACK, "sh", folder], stdin=True)
-        code, messages = _write_to(session, write)
+        code, message = _write_to(session, write)
         if code == 0:
             return
-        error: TorchXError = RequestError(
-            f"cannot write to {folder} in {replica}: {messages or f'exit code {code}'}"
-        )
+        error: TorchXError = RequestError(f"cannot write to {folder} in {replica}: {message}")
         if code < 126:  # 126 and 127 mean that sh or tar cannot be run
             raise error
     except (ProgramNotFoundError, ReplicaNotRunningError) as e:
@@ -283,11 +260,10 @@ def _write_to(
             session.close_stdin()
 
     with session:
-        output = _Output(session)
         thread = threading.Thread(target=send, daemon=True, name="archive")
         thread.start()
-        output.drain()
+        ended = _Output(session).end()
         thread.join()
-        if failures:
-            raise failures[0]
-        return session.wait(), one_line(output.messages)
+    if failures:
+        raise failures[0]
+    return ended

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import click
 
 from torchx_cli.arguments.command import Command
+from torchx_cli.commands.inside.streams import (
+    STDIN,
+    STDOUT,
+    check_terminal,
+    run_session,
+    terminal_size,
+)
 from torchx_cli.commands.inside.targets import REPLICA, find_target
 from torchx_cli.exit_codes import fail
 from torchx_cli.runner_context import open_runner
@@ -48,21 +56,16 @@ def shell_command(replica: str) -> None:
     The shell is $SHELL of the replica, else bash, else sh. If standard input is not a terminal, the
     shell reads commands from it.
     """
-    from torchx_cli.commands.inside.terminal import STDIN, STDOUT, is_terminal
-
-    _run(replica, ("sh", "-c", _SHELL), True, is_terminal(STDIN) and is_terminal(STDOUT))
+    _run(replica, ("sh", "-c", _SHELL), True, os.isatty(STDIN) and os.isatty(STDOUT))
 
 
 def _run(replica: str, command: Sequence[str], stdin: bool, tty: bool) -> None:
-    from torchx_cli.commands.inside.streams import run_session
-    from torchx_cli.commands.inside.terminal import check_terminal, terminal_size
-
     if tty:
         check_terminal(stdin)
     with open_runner() as runner:
         target = find_target(runner, replica)
         size = terminal_size() if tty else None
         session = runner.open_session(*target, command, tty=size, stdin=stdin)
-        code = run_session(session, stdin=stdin, tty=tty)
+        code = run_session(session, stdin=stdin, has_tty=tty)
     if code:
         fail(code)

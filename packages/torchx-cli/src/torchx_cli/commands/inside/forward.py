@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,28 +30,15 @@ _LARGEST_PORT = 65535
 _CHECK_SECONDS = 15.0
 
 
-class Ports(NamedTuple):
-    """A port of this machine (0 means any free port), and a port of the replica."""
-
-    local: int
-    remote: int
-
-
-class _PortsType(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    name = "ports"
-
-    def convert(
-        self, value: str | Ports, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Ports:
-        if isinstance(value, Ports):
-            return value
-        local, colon, remote = value.partition(":")
-        numbers = [local or "0", remote] if colon else [local, local]
-        if all(text.isascii() and text.isdigit() and len(text) <= 5 for text in numbers):
-            ports = Ports(*map(int, numbers))
-            if ports.local <= _LARGEST_PORT and 0 < ports.remote <= _LARGEST_PORT:
-                return ports
-        self.fail(f"'{value:.40}' is not PORT or LOCAL:REMOTE, such as 8888 or 0:8888", param, ctx)
+def _ports(text: str) -> tuple[int, int]:
+    """Return a port of this machine (0 means any free port), and a port of the replica."""
+    local, colon, remote = text.partition(":")
+    numbers = [local or "0", remote] if colon else [local, local]
+    if all(number.isascii() and number.isdigit() and len(number) <= 5 for number in numbers):
+        first, second = map(int, numbers)
+        if first <= _LARGEST_PORT and 0 < second <= _LARGEST_PORT:
+            return first, second
+    raise click.BadParameter(f"'{text:.40}' is not PORT or LOCAL:REMOTE, such as 8888 or 0:8888")
 
 
 @click.command("forward", cls=Command)
@@ -63,8 +50,8 @@ class _PortsType(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Listen on this address of this machine.",
 )
 @click.argument("replica", metavar=REPLICA)
-@click.argument("ports", metavar="[LOCAL:]PORT...", nargs=-1, required=True, type=_PortsType())
-def command(replica: str, ports: tuple[Ports, ...], address: str) -> None:
+@click.argument("ports", metavar="[LOCAL:]PORT...", nargs=-1, required=True, type=_ports)
+def command(replica: str, ports: tuple[tuple[int, int], ...], address: str) -> None:
     """Forward ports of this machine to ports of a replica, until Ctrl-C.
 
     \b
@@ -75,34 +62,25 @@ def command(replica: str, ports: tuple[Ports, ...], address: str) -> None:
     """
     with open_runner() as runner, contextlib.ExitStack() as stack:
         target = find_target(runner, replica)
-        listeners = [stack.enter_context(_listen(address, port.local)) for port in ports]
+        listeners = [stack.enter_context(_listen(address, local)) for local, _ in ports]
         forwarding = _Forwarding(runner, target)
-        forwarding.check(ports[0].remote)
-        for listener, port in zip(listeners, ports, strict=True):
+        forwarding.check(ports[0][1])
+        for listener, (_, remote) in zip(listeners, ports, strict=True):
             host, number = listener.getsockname()[:2]
-            write(f"{host}:{number} -> {target}:{port.remote}")
+            write(f"{host}:{number} -> {target}:{remote}")
             sys.stdout.flush()
-            forwarding.start(listener, port.remote)
+            forwarding.start(listener, remote)
         forwarding.wait()
 
 
 def _listen(address: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, found = socket.getaddrinfo(
-            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(found)
-            listener.listen()
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address, port), family=family)
     except OSError as e:
+        reason = str(e.strerror or e).partition(" (")[0]  # without the address again
         raise RequestError(
-            f"cannot listen on {address}:{port}: {e.strerror or e}; choose another local port, or 0"
+            f"cannot listen on {address}:{port}: {reason}; choose another local port, or 0"
             " for a free one"
         ) from None
 
@@ -157,21 +135,18 @@ class _Forwarding:
         with client:
             try:
                 remote = self._runner.open_port(*self._target, port)
+            except ReplicaNotRunningError as e:
+                self._error = e
+                self._ended.set()
+                return
             except TorchXError as e:
-                self._report(e)
+                logger.warning("%s", one_line(e))
                 return
             with remote:
                 back = threading.Thread(target=_copy, args=(remote, client), daemon=True)
                 back.start()
                 _copy(client, remote)
                 back.join()
-
-    def _report(self, error: TorchXError) -> None:
-        if isinstance(error, ReplicaNotRunningError):
-            self._error = error
-            self._ended.set()
-        else:
-            logger.warning("%s", one_line(error))
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

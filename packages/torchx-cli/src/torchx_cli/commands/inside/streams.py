@@ -1,4 +1,4 @@
-"""Connects the standard streams and signals of this process with a session in a replica."""
+"""Connects the terminal, standard streams and signals of this process with a replica's session."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import queue
 import select
 import signal
 import sys
+import termios
 import threading
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from torchx_cli.commands.inside.terminal import (
-    STDERR,
-    STDIN,
-    STDOUT,
-    raw_terminal,
-    terminal_size,
-)
 from torchx_cli.exit_codes import Terminated
-from torchx_specs.errors import TorchXError, one_line
+from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.sessions import TerminalSize
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -31,27 +27,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STDIN, STDOUT, STDERR = 0, 1, 2
 _BLOCK = 1 << 16
 
 
-def run_session(session: Session, *, stdin: bool, tty: bool) -> int:
+def run_session(session: Session, *, stdin: bool, has_tty: bool) -> int:
     """Connect a session with this process, and return the exit code of the session's command.
 
-    With ``tty`` and ``stdin``, keys such as Ctrl-C reach the command as bytes. Without ``tty``,
+    With a terminal and ``stdin``, keys such as Ctrl-C reach the command as bytes. Without one,
     SIGINT, SIGQUIT and SIGTERM are sent to the command; a second Ctrl-C ends the session.
 
     Args:
         session: The session, which is closed.
         stdin: Whether the command gets the standard input of this process.
-        tty: Whether the command has a terminal.
+        has_tty: Whether the command has a terminal.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     with ExitStack() as stack:
         stack.enter_context(session)
-        if tty and stdin:
+        if has_tty and stdin:
             stack.enter_context(raw_terminal())
-        stack.enter_context(_passed_signals(session, tty))
+        stack.enter_context(_passed_signals(session, has_tty))
         if stdin:
             stack.enter_context(_passed_input(session))
         for stream, data in session.output():
@@ -112,7 +109,7 @@ def _copy_input(session: Session, wake: int) -> None:
 
 
 @contextmanager
-def _passed_signals(session: Session, tty: bool) -> Iterator[None]:
+def _passed_signals(session: Session, has_tty: bool) -> Iterator[None]:
     """Pass signals and new sizes of the terminal to a session, until the end of the context."""
     # A signal handler may interrupt a method of the session, so it only queues an action.
     actions: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -139,10 +136,10 @@ def _passed_signals(session: Session, tty: bool) -> Iterator[None]:
                 logger.debug("%s", one_line(e))
 
     handlers: dict[int, Callable[[int, FrameType | None], None]] = {
-        signal.SIGTERM: end if tty else forward,
+        signal.SIGTERM: end if has_tty else forward,
         signal.SIGHUP: end,
     }
-    if tty:
+    if has_tty:
         handlers[signal.SIGWINCH] = resize
         resize(signal.SIGWINCH, None)  # the size may have changed since the session was opened
     else:
@@ -158,3 +155,46 @@ def _passed_signals(session: Session, tty: bool) -> Iterator[None]:
         for number, old in before.items():
             signal.signal(number, old if old is not None else signal.SIG_DFL)
         actions.put(None)
+
+
+def check_terminal(wants_input: bool) -> None:
+    """Raise an error unless standard output is a terminal.
+
+    Args:
+        wants_input: Whether standard input must be a terminal, too.
+
+    Raises:
+        RequestError: A stream is not a terminal.
+    """
+    for name, fd in (("input", STDIN), ("output", STDOUT)):
+        if not os.isatty(fd) and (wants_input or fd == STDOUT):
+            raise RequestError(f"-t needs a terminal, and standard {name} is none; leave out -t")
+
+
+def terminal_size() -> TerminalSize:
+    """Return the size of the user's terminal, or a default size if it is unknown."""
+    for fd in (STDOUT, STDIN, STDERR):
+        try:
+            size = os.get_terminal_size(fd)
+        except OSError:
+            continue
+        if size.columns and size.lines:
+            return TerminalSize(size.columns, size.lines)
+    return TerminalSize()
+
+
+@contextmanager
+def raw_terminal() -> Iterator[None]:
+    """Put the terminal into raw mode, in which each key reaches the program; restore it at the end.
+
+    If standard input is not a terminal, nothing changes.
+    """
+    if not os.isatty(STDIN):
+        yield
+        return
+    before = termios.tcgetattr(STDIN)
+    try:
+        tty.setraw(STDIN, termios.TCSADRAIN)
+        yield
+    finally:
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

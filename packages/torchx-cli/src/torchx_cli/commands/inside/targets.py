@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.arguments.handles import resolve_identifier
-from torchx_cli.logs.identifier import parse_identifier
-from torchx_cli.logs.replicas import replicas_of_role
+from torchx_cli.logs.replicas import parse_identifier, replicas_of_role
 from torchx_specs.errors import RequestError, UnknownAppException
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from shlex import join
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import any_scheduler_option, output_option
+from torchx_cli.arguments.options import any_scheduler_option, output_option, split_names
 from torchx_cli.output import ranking
 from torchx_cli.output.printing import Column, json_data, write_rows
 from torchx_cli.output.times import format_time, rfc3339, when_option
@@ -50,10 +50,6 @@ _COLUMNS = (
 )
 
 
-def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-
-
 @click.command("history", cls=Command)
 @any_scheduler_option("Show only submissions to this scheduler.  [default: all]")
 @click.option(
@@ -76,7 +72,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "--metrics",
     metavar="NAME,...",
     multiple=True,
-    callback=_names,
+    callback=split_names,
     help="Show the last values of these metrics, which the apps have recorded in the configured"
     " trackers.",
 )

@@ -1,28 +1,38 @@
-"""Creates the distribution of a new plugin."""
+"""Creates new plugins and components from the files in ``templates/``.
+
+The name of a template ends with ``.tmpl``. In the text of a template, ``{{KEY}}`` is replaced by
+the value of the key. In its path, ``MODULE`` and ``NAME`` are replaced by the values of the keys
+``module`` and ``name``.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx_cli.scaffold.templates import render, render_folder, write_new_folder
 from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.manager import PluginManager
 
-#: The longest name, in characters. Longer names make lines of over 100 characters in the templates.
+#: The longest name, in characters. Longer names make lines of over 100 characters in the templates,
+#: and several schedulers limit the names of apps.
 MAX_NAME = 32
 
+_TEMPLATES = Path(__file__).parent / "templates"
+_SUFFIX = ".tmpl"
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _DISTRIBUTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_PLUGIN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,35 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+def create_component(name: str, template: str, folder: Path) -> list[Path]:
+    """Create the files of a component, and return their paths; the component's file comes first.
+
+    Args:
+        name: Name of the component and of its file, without ``.py``.
+        template: The name of the template.
+        folder: An existing folder for the files.
+
+    Raises:
+        RequestError: The name is invalid, or one of the files exists or cannot be written.
+    """
+    _check_name(name, "component")
+    if name in sys.stdlib_module_names:
+        raise RequestError(
+            f"'{name}': a file {name}.py would hide Python's own module '{name}'; choose another"
+            " name"
+        )
+    files = _rendered(f"component/{template}", {"name": name, "app": name.replace("_", "-")})
+    paths = [folder / file for file in files]
+    for path in paths:
+        if os.path.lexists(path):
+            raise _exists(path)
+    try:
+        _write(folder, files)
+    except OSError as e:
+        raise RequestError(f"{e.filename}: cannot be created: {e.strerror or e}") from None
+    return paths
+
+
 def create_plugin(
     distribution: str, kind: str, name: str | None, parent: Path, manager: PluginManager
 ) -> tuple[Path, str]:
@@ -137,7 +176,8 @@ def create_plugin(
                 f"'{distribution}' has no word for the plugin's name; add one, such as"
                 f" 'acme-{distribution}', or pass --as NAME"
             )
-    _check_plugin(name, kind, manager)
+    _check_name(name, kind)
+    _check_unused(name, kind, manager)
     made = KINDS[kind]
     values = {
         "distribution": distribution,
@@ -147,13 +187,17 @@ def create_plugin(
         "dependencies": ", ".join(f'"{requirement}"' for requirement in made.requirements),
         "compatible": _COMPATIBLE,
     }
-    values["use"] = render(made.use, values)
-    files = {
-        **render_folder("plugin/common", values),
-        **render_folder(f"plugin/{kind}", values),
-    }
+    values["use"] = _filled(made.use, values)
     folder = parent / distribution
-    write_new_folder(folder, files)
+    files = {**_rendered("plugin/common", values), **_rendered(f"plugin/{kind}", values)}
+    try:
+        folder.mkdir()
+        _write(folder, files)
+    except FileExistsError:
+        raise _exists(folder) from None
+    except OSError as e:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RequestError(f"{folder}: cannot be created: {e.strerror or e}") from None
     return folder, name
 
 
@@ -179,12 +223,15 @@ def _check_distribution(distribution: str) -> str:
     return module
 
 
-def _check_plugin(name: str, kind: str, manager: PluginManager) -> None:
-    if not _PLUGIN.fullmatch(name) or keyword.iskeyword(name) or len(name) > MAX_NAME:
+def _check_name(name: str, kind: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > MAX_NAME:
         raise RequestError(
             f"'{name}' is not a valid name for a {kind}: use lower-case letters, digits and single"
             f" '_', a letter first, at most {MAX_NAME} characters, and no keyword of Python"
         )
+
+
+def _check_unused(name: str, kind: str, manager: PluginManager) -> None:
     if not KINDS[kind].catalog:
         return
     catalog = getattr(manager, KINDS[kind].catalog)()
@@ -197,3 +244,36 @@ def _check_plugin(name: str, kind: str, manager: PluginManager) -> None:
         raise RequestError(
             f"'{name}' is already a {kind}, given by {owner}; pass another name with --as NAME"
         )
+
+
+def _rendered(folder: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the rendered files of a folder in ``templates/`` by their relative paths."""
+    root = _TEMPLATES / folder
+    rendered = {}
+    for path in sorted(root.rglob(f"*{_SUFFIX}")):
+        name = path.relative_to(root).as_posix().removesuffix(_SUFFIX)
+        name = name.replace("MODULE", values.get("module", "")).replace("NAME", values["name"])
+        rendered[name] = _filled(path.read_text("utf-8"), values)
+    return rendered
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Replace the placeholders in a text by their values.
+
+    Raises:
+        KeyError: A placeholder has no value.
+    """
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write new files in a folder."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _exists(path: Path) -> RequestError:
+    return RequestError(f"{path} exists; nothing was written: choose another name")
