@@ -315,7 +315,7 @@ def _attempt_line(attempt: AttemptStatus, now: datetime) -> str:
     if attempt.started is not None:
         facts = [_run_time(attempt.started, attempt.ended, attempt.ended is None, now)]
     if attempt.nodes:
-        facts.append(f\"on {_shortened(','.join(attempt.nodes))}\")
+        facts.append(f"on {_shortened(','.join(attempt.nodes))}")
     if attempt.reason:
         facts.append(attempt.reason)
     if attempt.resume_step is not None:
