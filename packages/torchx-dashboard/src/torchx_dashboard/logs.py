@@ -54,7 +54,8 @@ async def log_messages(runner: AsyncRunner, parameters: Mapping[str, Any]) -> As
     running = len(readers)
     try:
         while running:
-            size, message = 0, []
+            size = 0
+            message: list[dict[str, Any]] = []
             while not message or (size < _BLOCK and not pieces.empty()):
                 piece = await pieces.get()
                 if piece is None:

@@ -106,12 +106,7 @@ def in_parallel(
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
     """
-    items = list(items)
-    if len(items) < 2:
-        for item in items:
-            function(item)
-        return
-    with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         calls = [pool.submit(function, item) for item in items]
         try:
             wait(calls, return_when=FIRST_EXCEPTION)
@@ -120,10 +115,9 @@ def in_parallel(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    calls = [call for call in calls if not call.cancelled()]
-    errors = [error for call in calls if (error := call.exception()) is not None]
-    if errors:
-        raise errors[0]
+    for call in calls:
+        if not call.cancelled():
+            call.result()
 
 
 def remove_app(client: DockerClient, app_id: str) -> None:

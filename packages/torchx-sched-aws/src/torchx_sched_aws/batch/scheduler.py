@@ -412,9 +412,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                     found += [_list_item(queue, part, self.session_name) for part in parts]
             return found
 
-        if len(names) < 2:
-            return [job for name in names for job in list_queue(name)]
-        with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
+        with ThreadPoolExecutor(PARALLEL_QUEUES) as pool:
             return [job for jobs in pool.map(list_queue, names) for job in jobs]
 
     def _is_definition_used(self, definition: str, job_id: str) -> bool:
