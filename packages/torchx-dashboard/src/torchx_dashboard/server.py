@@ -127,7 +127,7 @@ class Dashboard:
         """Open the stream of events, with the subscriptions in the body."""
         body = await _body(request)
         stream = Stream(self._topics)
-        for subscription in body["subscriptions"]:
+        for subscription in body.get("subscriptions", ()):
             _subscribe(stream, subscription)
         self._streams[stream.id] = stream
 
