@@ -100,7 +100,7 @@ def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) ->
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses between polls."""
     monkeypatch.setattr("torchx_sched_aws.cloudwatch.POLL_PAUSES", (0.05, 0.2))
-    monkeypatch.setattr("torchx_sched_aws.sagemaker.jobs.STOP_PAUSES", (0.05, 0.2))
+    monkeypatch.setattr("torchx_sched_aws.sagemaker.scheduler.STOP_PAUSES", (0.05, 0.2))
 
 
 @pytest.fixture

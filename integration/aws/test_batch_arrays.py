@@ -14,8 +14,7 @@ from aws_double import AwsDouble
 from aws_moto import QUEUE
 
 from patience import wait_for
-from torchx_sched_aws.batch.jobs import TAG_DELETED
-from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
+from torchx_sched_aws.batch.scheduler import TAG_DELETED, AWSBatchScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
 from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import DescribeAppResponse

@@ -57,23 +57,3 @@ class RegistryDouble(TcpServer):
 def answer(status: str, *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", "Content-Length: 0", "Connection: close", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def takes_one_patch(requests: list[str]) -> Callable[[str, str], bytes | None]:
-    """Return a script that refuses the second chunk of an upload, as Google's registries do.
-
-    Args:
-        requests: The script appends the method of each request to this list.
-    """
-    patched: set[str] = set()
-
-    def script(method: str, path: str) -> bytes | None:
-        requests.append(method)
-        upload = path.partition("?")[0]
-        if method == "PATCH" and upload in patched:
-            return answer("400 Bad Request")
-        if method == "PATCH":
-            patched.add(upload)
-        return None
-
-    return script

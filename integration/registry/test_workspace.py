@@ -14,7 +14,7 @@ import pytest
 import registry as registry_service
 from docker_engine import BUSYBOX
 from images import check_content, docker, make, make_base, tags, uploads
-from registry_double import RegistryDouble, answer, takes_one_patch
+from registry_double import RegistryDouble, answer
 
 from torchx_kit.progress import Step, show_progress
 from torchx_kit.workspace import Built
@@ -156,7 +156,7 @@ def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
     failures: dict[str, int] = {}
 
     def script(method: str, path: str) -> bytes | None:
-        if method in ("PATCH", "PUT", "POST"):
+        if method in ("PUT", "POST"):
             failures[method] = failures.get(method, 0) + 1
             if failures[method] in (1, 3):
                 return failure
@@ -170,56 +170,6 @@ def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
     proxy.close()
     assert failures["PUT"] >= 3
     name = f"{registry_name}/{repository}:{image.rpartition(':')[2]}"
-    docker("pull", "-q", name)
-    check_content(name, workspace)
-
-
-def test_upload_resumes_after_what_the_registry_has_received(
-    registry_name: str, base: str, workspace: Path
-) -> None:
-    requests: list[str] = []
-
-    def script(method: str, path: str) -> bytes | None:
-        requests.append("MOUNT" if "?mount=" in path else method)
-        cut = {"PUT": 1, "PATCH": 2}
-        return b"" if requests.count(method) == cut.get(method) else None
-
-    double = RegistryDouble(registry_name, script)
-    image, _ = make(
-        base.replace(registry_name, double.name), workspace, image_repo=f"{double.name}/jobs/on"
-    )
-    double.close()
-    # The connection broke twice: in the first request, and later in a chunk of the same upload.
-    assert requests.count("PATCH") >= 2
-    assert requests.count("POST") == 3  # Each of the three blobs was uploaded once.
-    name = image.replace(double.name, registry_name)
-    docker("pull", "-q", name)
-    check_content(name, workspace)
-
-
-@pytest.mark.parametrize("is_cut", [False, True], ids=["steady", "cut"])
-def test_registry_that_takes_no_second_chunk(
-    registry_name: str,
-    base: str,
-    workspace: Path,
-    is_cut: bool,
-) -> None:
-    requests: list[str] = []
-    one_patch = takes_one_patch(requests)
-
-    def script(method: str, path: str) -> bytes | None:
-        answered = one_patch(method, path)
-        return b"" if is_cut and method == "PUT" and requests.count("PUT") == 1 else answered
-
-    double = RegistryDouble(registry_name, script)
-    image, _ = make(
-        base.replace(registry_name, double.name),
-        workspace,
-        image_repo=f"{double.name}/jobs/chunks-{is_cut}".lower(),
-    )
-    double.close()
-    assert is_cut == ("PATCH" in requests)  # Chunks are sent only after a failure.
-    name = image.replace(double.name, registry_name)
     docker("pull", "-q", name)
     check_content(name, workspace)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_sched_aws.batch.jobs import Jobs
-from torchx_sched_aws.client import Clients
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 
 
 def test_nodes_are_described_in_requests_of_a_hundred() -> None:
@@ -16,7 +15,7 @@ def test_nodes_are_described_in_requests_of_a_hundred() -> None:
             requests.append(jobs)
             return {"jobs": [{"jobId": job, "status": "RUNNING"} for job in jobs]}
 
-    jobs = Jobs(Clients({"batch": BatchDouble()}))
+    jobs = AWSBatchScheduler("test", BatchDouble())
     properties = {"numNodes": 250, "nodeRangeProperties": []}
     found = jobs.nodes({"jobId": "id", "status": "RUNNING", "nodeProperties": properties})
     assert [len(ids) for ids in requests] == [100, 100, 50]
@@ -33,7 +32,7 @@ def test_followers_of_a_job_share_requests() -> None:
             requests.append(jobs)
             return {"jobs": [{"jobId": job} for job in jobs if job != "id#2"]}
 
-    jobs = Jobs(Clients({"batch": BatchDouble()}))
+    jobs = AWSBatchScheduler("test", BatchDouble())
     job = {"jobId": "id", "status": "RUNNING", "nodeProperties": properties}
     for _ in range(3):
         assert jobs.nodes(job, max_age=60) == {0: {"jobId": "id#0"}, 1: {"jobId": "id#1"}}

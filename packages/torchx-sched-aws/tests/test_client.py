@@ -105,7 +105,7 @@ def test_unreachable_endpoint_is_an_error(credentials: None) -> None:
         client.describe_job_queues()
 
 
-def test_threads_share_one_client_until_renew(credentials: None) -> None:
+def test_threads_share_one_client_until_close(credentials: None) -> None:
     clients = Clients()
     found: list[Any] = []
     threads = [
@@ -119,7 +119,7 @@ def test_threads_share_one_client_until_renew(credentials: None) -> None:
     retries = found[0].meta.config.retries
     assert (retries["mode"], retries["total_max_attempts"]) == ("adaptive", 12)
     assert found[0].meta.endpoint_url == "http://127.0.0.1:9"
-    clients.renew()
+    clients.close()
     assert clients.client("batch") is not found[0]
 
 
@@ -132,7 +132,7 @@ def test_retry_settings_of_the_environment_win(
     assert (retries["mode"], retries["total_max_attempts"]) == ("standard", 2)
 
 
-def test_renew_reads_the_credentials_again(
+def test_next_client_after_closing_reads_the_credentials_again(
     credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -152,14 +152,14 @@ def test_renew_reads_the_credentials_again(
     assert key() == "first"
     write("second")
     assert key() == "first"
-    clients.renew()
+    clients.close()
     assert key() == "second"
 
 
 def test_given_clients_are_used_and_not_closed() -> None:
     given = object()
     clients = Clients({"batch": given, "logs": None})
-    clients.renew()
+    clients.close()
     clients.close()
     assert clients.client("batch") is given
 

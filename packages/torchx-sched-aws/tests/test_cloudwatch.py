@@ -296,7 +296,7 @@ def test_transient_errors_are_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     renewed: list[float] = []
-    monkeypatch.setattr(clients, "renew", lambda: renewed.append(job.now))
+    monkeypatch.setattr(clients, "close", lambda: renewed.append(job.now))
     job = Job(
         lambda: logs.errors.extend([client_error(code)] * 3),
         *[lambda: None] * 3,

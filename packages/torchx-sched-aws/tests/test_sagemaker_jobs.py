@@ -10,9 +10,8 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from torchx_sched_aws.client import AwsError, Clients, NoCredentialsError, NoRegionError
+from torchx_sched_aws.client import AwsError, NoCredentialsError, NoRegionError
 from torchx_sched_aws.command import training_command
-from torchx_sched_aws.sagemaker.jobs import TrainingJobs
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Role
@@ -163,7 +162,9 @@ def request(**fields: Any) -> AWSSageMakerJob:
     return found
 
 
-def test_role_name_is_replaced_by_its_arn(sagemaker: Stubber) -> None:
+def test_role_name_is_replaced_by_its_arn(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     job = request(role="Trainer")
     assert job.job_def["RoleArn"] == "Trainer"
     with stubbed("iam") as iam:
@@ -178,30 +179,32 @@ def test_role_name_is_replaced_by_its_arn(sagemaker: Stubber) -> None:
         arn = f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{job.job_name}"
         expected = {**job.job_def, "RoleArn": ROLE}
         sagemaker.add_response("create_training_job", {"TrainingJobArn": arn}, expected)
-        clients = Clients({"sagemaker": sagemaker.client, "iam": iam.client})
-        TrainingJobs(clients).submit(job)
+        scheduler._clients._given["iam"] = iam.client
+        scheduler.submit_request(job)
         iam.assert_no_pending_responses()
 
 
-def test_invalid_request_is_a_request_error(sagemaker: Stubber) -> None:
-    clients = Clients({"sagemaker": sagemaker.client})
+def test_invalid_request_is_a_request_error(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
-        TrainingJobs(clients).submit(request())
+        scheduler.submit_request(request())
     assert caught.value.exit_code == 2
     assert isinstance(caught.value, AwsError)
     sagemaker.add_client_error("create_training_job", "ResourceLimitExceeded", "no more")
     with pytest.raises(AwsError, match="no more") as limited:
-        TrainingJobs(clients).submit(request())
+        scheduler.submit_request(request())
     assert limited.value.exit_code == 3
 
 
-def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None:
-    clients = Clients({"sagemaker": sagemaker.client})
+def test_existing_job_of_another_request_is_an_error(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
     sagemaker.add_response("describe_training_job", training_job(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
-        TrainingJobs(clients).submit(request())
+        scheduler.submit_request(request())
 
 
 def test_cancel_of_a_job_that_just_ended_does_nothing(
@@ -221,8 +224,7 @@ def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
             sagemaker.add_response("stop_training_job", {}, {"TrainingJobName": NAME})
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
-    jobs = TrainingJobs(Clients({"sagemaker": sagemaker.client}), slept.append)
-    jobs.delete(NAME, jobs.find(NAME) or {})
+    AWSSageMakerScheduler("test", sagemaker.client, sleep=slept.append).delete(NAME)
     assert slept == [0.5, 1.0]
 
 
@@ -230,12 +232,12 @@ def test_delete_of_a_job_that_does_not_stop_is_an_error(sagemaker: Stubber) -> N
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
     sagemaker.add_response("stop_training_job", {})
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
-    clock = iter([0.0, 300.0, 301.0]).__next__
-    jobs = TrainingJobs(Clients({"sagemaker": sagemaker.client}), lambda s: None, clock)
-    job = jobs.find(NAME)
-    assert job is not None
+    clock = iter([0.0, 300.0]).__next__
+    scheduler = AWSSageMakerScheduler(
+        "test", sagemaker.client, sleep=lambda seconds: None, clock=clock
+    )
     with pytest.raises(AwsError, match="still Stopping after 300 seconds"):
-        jobs.delete(NAME, job)
+        scheduler.delete(NAME)
 
 
 def test_delete_with_an_older_boto3_logs_a_warning(

@@ -125,6 +125,9 @@ def test_network_is_created_again_if_the_firewall_was_busy() -> None:
 class UnknownRegistryApiDouble(ApiDouble):
     """An engine whose resolver does not know the name of the registry."""
 
+    def create_network(self, name: str, **options: Any) -> None:
+        self.calls.append("network")  # No container is ever requested.
+
     def inspect_image(self, image: str) -> Any:
         raise docker.errors.ImageNotFound("no", SimpleNamespace(status_code=404), "no")
 

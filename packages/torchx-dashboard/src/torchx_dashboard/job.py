@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import pending_reason
 from torchx_dashboard.jobs import Journal, milliseconds
+from torchx_dashboard.stream import changes
 from torchx_runner.submissions.app_changes import ABSENT, differences
 from torchx_runner.submissions.journal import Submission
 from torchx_specs.errors import UnknownAppException, one_line
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from torchx_runner import AsyncRunner
     from torchx_specs.model.status import AppStatus
 
-# The shortest time between two polls of a job, in seconds; a slow scheduler is polled less often.
+# The shortest time between two polls of a job, in seconds.
 _INTERVAL = 1.0
-_SLOWNESS = 10.0
 # A job that has ended is polled rarely, because it may be deleted.
 _ENDED_INTERVAL = 30.0
 # How many differences and earlier submissions the page shows.
@@ -31,7 +30,7 @@ _MOST_DIFFERENCES = 200
 _MOST_EARLIER = 20
 
 
-async def status_messages(
+def status_messages(
     runner: AsyncRunner, journal: Journal, parameters: Mapping[str, Any]
 ) -> AsyncIterator[Any]:
     """Yield the status of a job, and each change of it; None if the job does not exist.
@@ -42,18 +41,16 @@ async def status_messages(
         parameters: ``handle``: the job.
     """
     handle = str(parameters["handle"])
-    loop = asyncio.get_running_loop()
-    shown: object = ""
-    while True:
-        began = loop.time()
+
+    has_ended = False
+
+    async def query() -> dict[str, Any] | None:
+        nonlocal has_ended
         status = await runner.status(handle)
-        data = None if status is None else shown_status(handle, status, journal)
-        if data != shown:
-            yield data
-            shown = data
-        ended = status is None or status.is_terminal()
-        pause = max(_INTERVAL, _SLOWNESS * (loop.time() - began))
-        await asyncio.sleep(max(pause, _ENDED_INTERVAL) if ended else pause)
+        has_ended = status is None or status.is_terminal()
+        return None if status is None else shown_status(handle, status, journal)
+
+    return changes(query, lambda data: _ENDED_INTERVAL if has_ended else _INTERVAL)
 
 
 def shown_status(handle: str, status: AppStatus, journal: Journal) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from torchx_specs.errors import one_line
@@ -19,6 +19,8 @@ from torchx_specs.redaction import masked_text
 
 #: The time between two heartbeats, in seconds. Proxies close connections without traffic.
 HEARTBEAT = 15.0
+# A query that takes T seconds is repeated every T * _SLOWNESS seconds at most.
+_SLOWNESS = 10.0
 # How many messages of all subscriptions wait for the browser.
 _WAITING = 16
 
@@ -34,6 +36,26 @@ def to_json(data: Any) -> bytes:
 def error_text(error: BaseException) -> str:
     """Return an error as one line without secrets."""
     return masked_text(one_line(error))
+
+
+async def changes(
+    query: Callable[[], Awaitable[Any]], interval: Callable[[Any], float]
+) -> AsyncIterator[Any]:
+    """Yield the result of a query, and then each other result.
+
+    Args:
+        query: The query, which is repeated.
+        interval: Returns the shortest time until the next query, in seconds, from a result.
+    """
+    loop = asyncio.get_running_loop()
+    shown: Any = ""
+    while True:
+        began = loop.time()
+        data = await query()
+        if data != shown:
+            yield data
+            shown = data
+        await asyncio.sleep(max(interval(data), _SLOWNESS * (loop.time() - began)))
 
 
 class Stream:

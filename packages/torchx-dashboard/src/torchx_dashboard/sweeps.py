@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from torchx_dashboard.runs import shown_values
+from torchx_dashboard.stream import changes
 from torchx_specs.errors import UnknownAppException
 from torchx_sweep import api
 from torchx_sweep.output.tables import element_data, status_data
 
 _INTERVAL = 2.0
-_SLOWNESS = 10.0
 
 
-async def list_messages(parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
+def list_messages(parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
     """Yield the status of each sweep, the newest first, whenever one changes."""
-    async for data in _repeated(lambda: [status_data(found) for found in api.statuses()]):
-        yield data
+    return _repeated(lambda: [status_data(found) for found in api.statuses()])
 
 
 async def sweep_messages(parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
@@ -50,14 +49,6 @@ def sweep_data(handle: str) -> dict[str, Any] | None:
     return {**status_data(found), "unfinished": found.is_unfinished, "elements": rows}
 
 
-async def _repeated(query: Any) -> AsyncIterator[Any]:
+def _repeated(query: Callable[[], Any]) -> AsyncIterator[Any]:
     """Yield the result of a function, which threads call, whenever the result has changed."""
-    loop = asyncio.get_running_loop()
-    shown: Any = ""
-    while True:
-        began = loop.time()
-        data = await asyncio.to_thread(query)
-        if data != shown:
-            yield data
-            shown = data
-        await asyncio.sleep(max(_INTERVAL, _SLOWNESS * (loop.time() - began)))
+    return changes(lambda: asyncio.to_thread(query), lambda data: _INTERVAL)

@@ -158,16 +158,11 @@ class Clients:
             with aws_errors("find the region"):
                 return str(self._boto3_session().region_name or "")
 
-    def renew(self) -> None:
-        """Drop the session and its clients, so that the next request reads the credentials again.
-
-        Clients passed to the constructor are kept.
-        """
-        with self._lock:
-            self.close()
-
     def close(self) -> None:
-        """Close the connections, except for clients that were passed to the constructor."""
+        """Close the connections, except for clients that were passed to the constructor.
+
+        The next request makes a new client, which reads the credentials again.
+        """
         with self._lock:
             made, self._made, self._session = self._made, {}, None
         for client in made.values():

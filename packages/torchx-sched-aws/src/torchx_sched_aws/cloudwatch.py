@@ -248,8 +248,8 @@ def follow(
     """Yield lines as they arrive, until the job has ended and the last lines have arrived.
 
     The end is earlier if every later line is too late for the streams' ``until``. Transient errors
-    (expired credentials, throttling, a lost connection) are retried. After a credentials error, the
-    clients are renewed.
+    (expired credentials, throttling, a lost connection) are retried. After a credentials error, new
+    clients read the credentials again.
 
     Args:
         clients: The boto3 clients to use.
@@ -305,7 +305,7 @@ def follow(
             if not _is_transient(e):
                 raise
             if isinstance(e, (ExpiredCredentialsError, NoCredentialsError)):
-                clients.renew()
+                clients.close()
             if not warned:
                 logger.warning("%s; trying again", e)
                 warned = True

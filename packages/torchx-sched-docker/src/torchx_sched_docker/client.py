@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchx_kit.images.engine import EngineError as EngineError
-from torchx_kit.images.engine import NoEngineError as NoEngineError
-from torchx_kit.images.engine import engine_errors as engine_errors
-from torchx_kit.images.engine import has_docker as has_docker
-from torchx_kit.images.engine import translate_error as translate_error
+from torchx_kit.images import engine
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -20,12 +16,7 @@ TIMEOUT = 300
 def connect() -> DockerClient:
     """Return a client of the engine that the environment names (``DOCKER_HOST`` and others).
 
-    The client contacts the engine with its first request.
-
     Raises:
-        NoEngineError: ``DOCKER_HOST`` or another variable is not valid.
+        NoEngineError: The engine does not answer, or a variable is not valid.
     """
-    with engine_errors("reach the Docker Engine"):
-        from torchx_sched_docker.lazy_api import lazy_client
-
-        return lazy_client(TIMEOUT)
+    return engine.connect(TIMEOUT)

@@ -16,12 +16,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
+from torchx_kit.images.engine import EngineError, NoEngineError, engine_errors
+from torchx_kit.images.engine import has_docker as has_docker
 from torchx_kit.jobs.attempts import make_resume_dir
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_docker.client import EngineError, NoEngineError, connect, engine_errors
-from torchx_sched_docker.client import has_docker as has_docker
+from torchx_sched_docker.client import connect
 from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from docker.client import DockerClient
     from docker.models.containers import Container
 
-    from torchx_sched_docker.logs.container_log import DockerLogs
+    from torchx_sched_docker.logs import DockerLogs
     from torchx_sched_docker.sessions import DockerSessions
 
 Opts = DockerOpts
@@ -107,7 +108,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         ends_app=True,
         logs=True,
         last=True,
-        partial=True,
+        partial=No("the engine logs a line once it has ended"),
         exec=True,
         ports=True,
         archives=True,
@@ -195,7 +196,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """Return the description of an app, or None if the engine has no container of it.
 
         While the engine does not answer, the state of an app that was described before is UNKNOWN,
-        for at most :data:`~torchx_sched_docker.logs.container_log.PATIENCE` seconds: the engine may
+        for at most :data:`~torchx_sched_docker.logs.PATIENCE` seconds: the engine may
         restart. If the roles whose success ends the app have succeeded, the other containers are
         stopped first: the engine has no process that does it.
 
@@ -203,7 +204,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             BackendError: The engine does not answer, or refuses the request.
         """
         from torchx_sched_docker.describe import describe
-        from torchx_sched_docker.logs.container_log import PATIENCE
+        from torchx_sched_docker.logs import PATIENCE
 
         begun = time.time()
         try:
@@ -333,7 +334,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     @property
     def app_logs(self) -> DockerLogs:
         """Reads the logs of containers."""
-        from torchx_sched_docker.logs.container_log import DockerLogs
+        from torchx_sched_docker.logs import DockerLogs
 
         return DockerLogs(self)
 

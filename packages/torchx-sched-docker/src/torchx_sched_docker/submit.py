@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
-from torchx_kit.images.engine import engine_message
+from torchx_kit.images.engine import EngineError, engine_errors, engine_message
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
-from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_REQUEUE, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records
@@ -107,12 +106,7 @@ def in_parallel(
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
     """
-    items = list(items)
-    if len(items) < 2:
-        for item in items:
-            function(item)
-        return
-    with ThreadPoolExecutor(min(PARALLEL, len(items))) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         calls = [pool.submit(function, item) for item in items]
         try:
             wait(calls, return_when=FIRST_EXCEPTION)
@@ -121,10 +115,9 @@ def in_parallel(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    calls = [call for call in calls if not call.cancelled()]
-    errors = [error for call in calls if (error := call.exception()) is not None]
-    if errors:
-        raise errors[0]
+    for call in calls:
+        if not call.cancelled():
+            call.result()
 
 
 def remove_app(client: DockerClient, app_id: str) -> None:

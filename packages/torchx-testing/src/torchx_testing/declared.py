@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import pytest
 
@@ -59,7 +59,7 @@ class Suite:
     def needs(self, feature: str) -> None:
         """Skip the rest of the test if ``feature`` is declared unsupported."""
         if self.lacks(feature):
-            self._skip(feature)
+            pytest.skip(f"declared unsupported: {feature}: {self.declared()[feature]}")
 
     def declare(self, what: str, reason: str) -> None:
         """Record in the test report that the backend does not support something.
@@ -71,6 +71,3 @@ class Suite:
         entry = (PROPERTY, (type(self).__name__, what, reason))
         if entry not in self._properties:
             self._properties.append(entry)
-
-    def _skip(self, feature: str) -> NoReturn:
-        pytest.skip(f"declared unsupported: {feature}: {self.declared()[feature]}")

@@ -82,6 +82,15 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
+#: The arguments with which the factories of a hook are called.
+_ARGUMENTS: dict[type, tuple[object, ...]] = {
+    LogSinkPlugin: ("sink://folder",),
+    NotifierPlugin: ({},),
+    SupervisorPlugin: (),
+    TrackerPlugin: ("config",),
+}
+
+
 class PluginConformance(Suite):
     """The conformance tests of a plugin distribution. A subclass names the distribution.
 
@@ -212,46 +221,30 @@ class PluginConformance(Suite):
                 assert repr(builder.opts())
             watch.check()
 
-    def test_pruners_are_functions_of_one_query(self, manager: PluginManager) -> None:
-        for record in self._records(manager, PrunerPlugin):
-            with offline() as watch:
-                pruner = record.load()
-                inspect.signature(pruner).bind(PruneQuery())
-            watch.check()
-
-    def test_checks_are_functions_of_the_options(self, manager: PluginManager) -> None:
-        for record in self._records(manager, CheckPlugin):
-            with offline() as watch:
-                inspect.signature(record.load()).bind({})
-            watch.check()
+    def test_pruners_and_checks_take_one_argument_and_load_offline(
+        self, manager: PluginManager
+    ) -> None:
+        for kind, argument in ((PrunerPlugin, PruneQuery()), (CheckPlugin, {})):
+            for record in self._records(manager, kind):
+                with offline() as watch:
+                    inspect.signature(record.load()).bind(argument)
+                watch.check()
 
     def test_event_handlers(self, manager: PluginManager) -> None:
         for record in self._records(manager, EventHandlerPlugin):
             assert isinstance(record.load()(), logging.Handler)
 
-    def test_log_sinks_take_a_url(self, manager: PluginManager) -> None:
-        for record in self._records(manager, LogSinkPlugin):
-            if record.name != ALL:
-                inspect.signature(record.load()).bind(f"{record.name}://folder")
-
-    def test_notifiers_take_a_section(self, manager: PluginManager) -> None:
-        for record in self._records(manager, NotifierPlugin):
-            if record.name != ALL:
-                inspect.signature(record.load()).bind({})
+    def test_factories_take_the_arguments_of_their_hooks(self, manager: PluginManager) -> None:
+        for kind, arguments in _ARGUMENTS.items():
+            for record in self._records(manager, kind):
+                if record.name != ALL:
+                    inspect.signature(record.load()).bind(*arguments)
 
     def test_hosts_take_a_name_and_connect_to_nothing(self, manager: PluginManager) -> None:
         for record in self._records(manager, HostPlugin):
             with offline() as watch:
                 assert isinstance(record.load()("login1"), Host)
             watch.check()
-
-    def test_supervisors_take_no_arguments(self, manager: PluginManager) -> None:
-        for record in self._records(manager, SupervisorPlugin):
-            inspect.signature(record.load()).bind()
-
-    def test_trackers_take_a_configuration(self, manager: PluginManager) -> None:
-        for record in self._records(manager, TrackerPlugin):
-            inspect.signature(record.load()).bind("config")
 
     def test_commands_and_schedulers_are_summed_up(self, manager: PluginManager) -> None:
         for kind in (CommandPlugin, SchedulerPlugin):

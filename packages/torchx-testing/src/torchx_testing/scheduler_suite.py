@@ -150,14 +150,11 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert parse_app_handle(handle).scheduler_backend == self.scheduler_name
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
         # a terminal state does not change
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state == AppState.SUCCEEDED
+        assert self.state(runner, handle) == AppState.SUCCEEDED
 
     @pytest.mark.gate
     def test_failure_and_its_code(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("exit 3"))
-        status = self.finish(runner, handle)
+        _, status = self.ended(runner, cfg, self.sh("exit 3"))
         assert status.state == AppState.FAILED
         self.needs("exit_code")
         replicas = [r for role in status.roles for r in role.replicas]
@@ -179,16 +176,12 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             assert "/no/such/program" in refusal
 
     def test_running_is_reported(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state == AppState.RUNNING
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
+        assert self.state(runner, handle) == AppState.RUNNING
 
     def test_replicas(self, runner: Runner, cfg: dict[str, Any]) -> None:
         script = f"echo replica {macros.replica_id}"
-        handle = self.submit(runner, cfg, self.sh(script, num_replicas=3))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, self.sh(script, num_replicas=3))
         for k in range(3):
             last = f"replica {k}"
             assert self.complete_lines(runner, handle, last, k=k)[-1].rstrip("\n") == last
@@ -201,13 +194,12 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     @pytest.mark.gate
     def test_several_roles(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("several_roles")
-        handle = self.submit(
+        handle = self.succeeded(
             runner,
             cfg,
             self.sh("echo of first", "first"),
             self.sh("echo of second", "second", num_replicas=2),
         )
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
         assert "of first\n" in self.complete_lines(runner, handle, "of first", "first")
         assert "of second\n" in self.complete_lines(runner, handle, "of second", "second", k=1)
 
@@ -219,8 +211,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     def test_apps_from_several_threads(self, runner: Runner, cfg: dict[str, Any]) -> None:
         def run(i: int) -> tuple[str, list[str]]:
-            handle = self.submit(runner, cfg, self.sh(f"echo job {i}"))
-            self.finish(runner, handle)
+            handle, _ = self.ended(runner, cfg, self.sh(f"echo job {i}"))
             return handle, self.complete_lines(runner, handle, f"job {i}")
 
         with ThreadPoolExecutor(4) as pool:
@@ -233,15 +224,12 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_retries(self, runner: Runner, cfg: dict[str, Any], policy: RetryPolicy) -> None:
         self.needs("retries")
         role = self.sh("echo attempt; sleep 1; exit 3", max_retries=2, retry_policy=policy)
-        handle = self.submit(runner, cfg, role)
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, role)
         lines: list[str] = []
         if not self.lacks("tail"):
             # A backend may delete the log of an earlier attempt; a follower has read it by then.
             query = LogQuery(should_tail=True, attempts=True)
-            for _, block in runner.log_blocks(handle, [("main", 0)], query):
-                assert not isinstance(block, Exception), block
-                lines += block
+            lines = self.logs(runner, handle, [("main", 0)], query)["main", 0]
         status = self.finish(runner, handle)
         assert status.state == AppState.FAILED
         if not self.lacks("tail"):
@@ -256,16 +244,14 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     def test_no_retry_of_what_succeeds(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("retries")
-        handle = self.submit(runner, cfg, self.sh("echo attempt", max_retries=2))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, self.sh("echo attempt", max_retries=2))
         lines = self.complete_lines(runner, handle, "attempt")
         assert [line.rstrip("\n") for line in lines].count("attempt") == 1
 
     def test_setup_lines_run_before_the_program(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("setup")
         setup = ['CONF="it\'s $((40 + 2))"', "export CONF"]
-        handle = self.submit(runner, {**cfg, "setup": setup}, self.sh('echo "$CONF"'))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, {**cfg, "setup": setup}, self.sh('echo "$CONF"'))
         assert self.complete_lines(runner, handle, "it's 42") == ["it's 42\n"]
 
     # The following tests end jobs.
@@ -296,8 +282,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             'echo "attempt $TORCHX_ATTEMPT ${TORCHX_RESTART_REASON-none}";'
             ' [ "$TORCHX_ATTEMPT" = 1 ] || exit 75'
         )
-        handle = self.submit(runner, {**cfg, "requeue": True}, self.sh(script))
-        status = self.finish(runner, handle)
+        handle, status = self.ended(runner, {**cfg, "requeue": True}, self.sh(script))
         assert status.state == AppState.SUCCEEDED
         assert [attempt.reason for attempt in status.attempts] == ["requested", "succeeded"]
         lines = self.complete_lines(runner, handle, "attempt 1")
@@ -308,8 +293,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
         runner.cancel(handle)
         status = self.finish(runner, handle)
         assert status.state in (AppState.CANCELLED, AppState.FAILED)
@@ -320,9 +304,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("cancel_pending")
         assert self.pending_cfg is not None, "give `pending_cfg`, or declare `cancel_pending`"
         handle = self.submit(runner, {**cfg, **self.pending_cfg}, self.sh("sleep 300"))
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state in (AppState.SUBMITTED, AppState.PENDING)
+        assert self.state(runner, handle) in (AppState.SUBMITTED, AppState.PENDING)
         runner.cancel(handle)
         status = self.finish(runner, handle)
         assert status.state in (AppState.CANCELLED, AppState.FAILED)
@@ -330,18 +312,14 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert status.state == AppState.CANCELLED
 
     def test_cancel_an_ended_app_changes_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("exit 0"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
         runner.cancel(handle)
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state == AppState.SUCCEEDED
+        assert self.state(runner, handle) == AppState.SUCCEEDED
 
     @pytest.mark.gate
     def test_delete(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("delete")
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
         runner.delete(handle)
         deadline = time.monotonic() + self.patience
         while runner.status(handle) is not None:
@@ -373,8 +351,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     def test_the_native_request_of_an_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("native")
-        handle = self.submit(runner, cfg, self.sh("exit 0"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
         assert runner.describe_native(handle) is not None
 
     def test_gpus_of_the_cluster_are_counted(
@@ -388,8 +365,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
     ) -> None:
         self.needs("dependencies")
-        first = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, first)
+        first = self.started(runner, cfg, self.sh("sleep 300"))
         options = scheduler.with_dependency(cfg, parse_app_handle(first).app_id, "any")
         if options is None:
             pytest.skip("the backend cannot wait for this app")
@@ -406,12 +382,9 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("withdrawal")
         if problem := scheduler.withdrawal_problem(cfg):
             pytest.skip(problem)
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
         assert scheduler.withdraw(parse_app_handle(handle).app_id) is False
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state == AppState.RUNNING
+        assert self.state(runner, handle) == AppState.RUNNING
 
     def test_a_withdrawn_app_never_starts(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
@@ -430,8 +403,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_kill_ends_a_running_app(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
     ) -> None:
-        handle = self.submit(runner, cfg, self.sh("trap '' TERM; echo ready; sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("trap '' TERM; echo ready; sleep 300"))
         scheduler.kill(parse_app_handle(handle).app_id)
         status = self.finish(runner, handle)
         assert status.state in (AppState.CANCELLED, AppState.FAILED)
@@ -491,8 +463,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_wait_returns_within_its_timeout(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
     ) -> None:
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
         begin = time.monotonic()
         is_watched = scheduler.wait(parse_app_handle(handle).app_id, 1.0)
         assert isinstance(is_watched, bool)
@@ -508,31 +479,23 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self, runner: Runner, cfg: dict[str, Any]
     ) -> None:
         script = f"for i in 1 2 3; do echo {macros.replica_id} line $i; done"
-        handle = self.submit(runner, cfg, self.sh(script, num_replicas=3))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, self.sh(script, num_replicas=3))
         replicas = [("main", k) for k in range(3)]
         for k in range(3):
             self.complete_lines(runner, handle, f"{k} line 3", k=k)
         for should_tail in (False, *([] if self.lacks("tail") else [True])):
-            lines: dict[tuple[str, int], list[str]] = {replica: [] for replica in replicas}
-            for replica, block in runner.log_blocks(handle, replicas, should_tail=should_tail):
-                assert not isinstance(block, Exception), block
-                lines[replica] += block
+            lines = self.logs(runner, handle, replicas, LogQuery(should_tail=should_tail))
             assert lines == {("main", k): [f"{k} line {i}\n" for i in (1, 2, 3)] for k in range(3)}
 
     def test_last_lines_are_the_end_of_the_log(self, runner: Runner, cfg: dict[str, Any]) -> None:
         script = "i=0; while [ $i -lt 40 ]; do i=$((i + 1)); echo line $i; done"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh(script))
         self.complete_lines(runner, handle, "line 40")
         lines = [f"line {i}\n" for i in range(1, 41)]
         for should_tail in (False, *([] if self.lacks("tail") else [True])):
             for last, regex in ((0, None), (1, None), (3, None), (100, None), (2, "5")):
-                found: list[str] = []
                 query = LogQuery(regex, should_tail=should_tail, last=last)
-                for _, block in runner.log_blocks(handle, [("main", 0)], query):
-                    assert not isinstance(block, Exception), block
-                    found += block
+                found = self.logs(runner, handle, [("main", 0)], query)["main", 0]
                 matching = [line for line in lines if regex is None or regex in line]
                 assert found == matching[max(0, len(matching) - last) :], (last, regex)
 
@@ -541,8 +504,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("partial")
         # A follower may lack the text that was written before it began, but not the next line's.
         script = "i=0; while :; do echo; printf $((i += 1))0%%; sleep 3; done"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh(script))
         query = LogQuery(should_tail=True, partial=True)
         states: list[AppState] = []
         with self.cancels_in_time(runner, handle):
@@ -559,8 +521,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_the_log_of_a_missing_replica_does_not_end_the_others(
         self, runner: Runner, cfg: dict[str, Any]
     ) -> None:
-        handle = self.submit(runner, cfg, self.sh("echo line"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("echo line"))
         self.complete_lines(runner, handle, "line")
         replicas = [("main", 7), ("main", 0)]
         lines: list[str] = []
@@ -575,8 +536,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     @pytest.mark.gate
     def test_list(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("list")
-        handle = self.submit(runner, cfg, self.sh("exit 0"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
         found = [a for a in runner.list(self.scheduler_name, cfg) if a.app_handle == handle]
         assert [a.state for a in found] == [AppState.SUCCEEDED]
         assert found[0].exit_code in (0, None)
@@ -584,8 +544,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_times_of_an_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("times")
         before = datetime.now(timezone.utc)
-        handle = self.submit(runner, cfg, self.sh("sleep 2"))
-        status = self.finish(runner, handle)
+        handle, status = self.ended(runner, cfg, self.sh("sleep 2"))
         after = datetime.now(timezone.utc)
         apps: list[AppStatus | ListAppResponse] = [status]
         if not self.lacks("list"):
@@ -609,8 +568,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     def test_an_app_that_runs_has_no_end(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("times")
-        handle = self.submit(runner, cfg, self.sh("sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("sleep 300"))
         status = runner.status(handle)
         assert status is not None
         assert status.submitted is not None
@@ -646,8 +604,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_describe(self, runner: Runner, cfg: dict[str, Any], scheduler: Scheduler[Any]) -> None:
         self.needs("describe_roles")
         role = self.sh("exit 0", "worker", num_replicas=2)
-        handle = self.submit(runner, cfg, role)
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, role)
         found = scheduler.describe(parse_app_handle(handle).app_id)
         assert found is not None
         assert [(r.name, r.num_replicas) for r in found.roles] == [("worker", 2)]

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import logging
 import sys
-import tarfile
-import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from typing import IO, TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from torchx_kit.workspace import workspace_files
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.redaction import masked_text
 from torchx_specs.workspace import Workspace, WorkspaceMixin
-from torchx_workspace_docker.archive import write_tar
-from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder
+from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.engine.build import DEFAULT_DOCKERFILE as DEFAULT_DOCKERFILE
 from torchx_workspace_docker.engine.client import connect, engine_errors
 from torchx_workspace_docker.image_config import LABEL_VERSION
@@ -157,26 +153,6 @@ def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None
             stream.write(f"{layer}: {status}\n" if layer else f"{status}\n")
             last[layer] = status
     stream.flush()
-
-
-def _build_context(img: str, workspace: str) -> IO[bytes]:
-    """Return the build context for ``docker build`` as an open temporary file."""
-    files = workspace_files(Workspace({workspace: ""}), IGNORE_FILES)
-    context = tempfile.NamedTemporaryFile(prefix="torchx-context", suffix=".tar")  # noqa: SIM115
-    has_own = any(entry.path == TORCHX_DOCKERFILE for entry in files)
-    write_tar(files, "", context, {} if has_own else {TORCHX_DOCKERFILE: DEFAULT_DOCKERFILE})
-    context.seek(0)
-    return context
-
-
-def _copy_to_tarfile(workspace: str, tf: tarfile.TarFile) -> None:
-    """Add the files of a workspace to an open archive."""
-    with tempfile.TemporaryFile() as file:
-        write_tar(workspace_files(Workspace({workspace: ""}), IGNORE_FILES), "", file)
-        file.seek(0)
-        with tarfile.open(fileobj=file, mode="r|") as archive:
-            for member in archive:
-                tf.addfile(member, archive.extractfile(member) if member.isfile() else None)
 
 
 def _builder(client: DockerClient | None = None) -> DockerBuilder:

@@ -215,7 +215,7 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
             if job is None:
                 yield self.scheduler.schedule(infos[first])
             else:
-                app_id = self.scheduler._jobs.submit(job)
+                app_id = self.scheduler.submit_request(job)
                 yield from (element_id(app_id, index) for index in range(count))
             first += count
 

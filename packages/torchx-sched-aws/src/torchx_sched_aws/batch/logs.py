@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.batch.describe import read_roles
-from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.request import container_properties
 from torchx_sched_aws.batch.states import job_state
-from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import ReplicaLog
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 
 #: Log group of jobs that do not set one.
 LOG_GROUP = "/aws/batch/job"
@@ -24,8 +25,7 @@ class BatchLog(ReplicaLog):
     """The log of one replica.
 
     Args:
-        clients: The boto3 clients to use.
-        jobs: Object that queries and caches jobs.
+        scheduler: The scheduler, which queries and caches jobs.
         app_id: Id of the app.
         job: The job, as ``DescribeJobs`` returns it.
         role_name: Name of the role.
@@ -38,16 +38,15 @@ class BatchLog(ReplicaLog):
 
     def __init__(
         self,
-        clients: Clients,
-        jobs: Jobs,
+        scheduler: AWSBatchScheduler,
         app_id: str,
         job: Mapping[str, Any],
         role_name: str,
         k: int,
     ) -> None:
         self._index, role = _find_node(job, role_name, k)
-        super().__init__(clients, _log_group(container_properties(job)[role]))
-        self._jobs = jobs
+        super().__init__(scheduler._clients, _log_group(container_properties(job)[role]))
+        self._scheduler = scheduler
         self._app_id = app_id
         self._retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
         self._node: Mapping[str, Any] = {}
@@ -61,8 +60,8 @@ class BatchLog(ReplicaLog):
         """
         max_age = cloudwatch.POLL_PAUSES[0]
         # Request the job first: its description must not be newer than the node's.
-        job = self._jobs.find(self._app_id, max_age)
-        node = self._jobs.nodes(job, max_age).get(self._index) if job else None
+        job = self._scheduler.find_job(self._app_id, max_age)
+        node = self._scheduler.nodes(job, max_age).get(self._index) if job else None
         self._node = node or {}
         self._polled = True
         if job is None:

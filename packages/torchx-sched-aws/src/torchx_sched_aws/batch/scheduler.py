@@ -6,21 +6,68 @@ app is a multi-node parallel job, in which each replica is a node and each role 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.arrays import split_element_id
+from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_aws.base_scheduler import AwsScheduler
-from torchx_sched_aws.batch.arrays import BatchArrays, child_index
+from torchx_sched_aws.batch.arrays import (
+    TAG_DELETED_CHILDREN,
+    BatchArrays,
+    array_size,
+    child_index,
+    child_job,
+    deleted_children,
+    deleted_tag,
+)
 from torchx_sched_aws.batch.attempts import requeue_problems
-from torchx_sched_aws.batch.jobs import Jobs
+from torchx_sched_aws.batch.describe import describe
 from torchx_sched_aws.batch.logs import BatchLog
-from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, request_problems
-from torchx_sched_aws.batch.request import BatchJob, make_request
+from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, queue_name, request_problems
+from torchx_sched_aws.batch.request import DEFINITION_PREFIX, BatchJob, make_request
+from torchx_sched_aws.batch.states import (
+    CANCELLED,
+    DELETED,
+    WAITING,
+    definition_name,
+    exit_code,
+    job_state,
+    time_of,
+    was_deleted,
+)
+from torchx_sched_aws.batch.submit import list_queues, submit
+from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
 from torchx_sched_aws.cloudwatch import LOG_DELAY
+from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
 from torchx_specs.model.app import AppDef
+from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
+
+#: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
+TAG_DELETED = "torchx.pytorch.org/deleted"
+#: Number of queues to list concurrently.
+PARALLEL_QUEUES = 8
+#: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
+MAX_DESCRIBED = 100
+
+# Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
+_CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+# Maximum attempts to write the tag of deleted children, which other clients may change, too.
+_TAG_ATTEMPTS = 5
+
+logger = logging.getLogger(__name__)
+
+_APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 
 
 def create_scheduler(
@@ -61,8 +108,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     """
 
     name = "aws_batch"
-    jobs = Jobs
-    _jobs: Jobs
+    service = "batch"
+    job_term = "job"
+    end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
     features = replace(
         AwsScheduler.features,
         secrets=True,
@@ -83,6 +131,11 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         log_delay: float = LOG_DELAY,
     ) -> None:
         super().__init__(session_name, client, log_client, log_delay=log_delay)
+        # Batch's ids of jobs, by app id.
+        self._ids: dict[str, str] = {}
+        # The container properties of the definitions of array jobs, by ARN.
+        self._containers: dict[str, dict[str, Any]] = {}
+        self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
         return (*request_problems(app, cfg), *requeue_problems(app, cfg))
@@ -106,7 +159,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         Raises:
             AwsError: Batch cannot be queried.
         """
-        job = self._jobs.find(app_id) if outcome == "ok" else None
+        job = self.find_job(app_id) if outcome == "ok" else None
         if job is None or child_index(job) is not None:
             return None
         given = cfg.get("depends_on")
@@ -114,7 +167,295 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return {**cfg, "depends_on": [*others, str(job["jobId"])]}
 
     def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
-        job = self._jobs.find(app_id)
+        job = self.find_job(app_id)
+        return None if job is None else BatchLog(self, app_id, job, role_name, k)
+
+    def submit_request(self, request: BatchJob) -> str:
+        """Submit a job and return the app id.
+
+        Raises:
+            RequestError: The queue does not exist or does not accept the job, or a secret does not
+                exist.
+            AwsError: AWS refused the request or did not answer.
+        """
+        self._ids[request.app_id] = submit(self._clients, request)
+        return request.app_id
+
+    def _is_own(self, job: Mapping[str, Any]) -> bool:
+        return TAG_TORCHX_VER in (job.get("tags") or {})
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Return the description of an app, or None if it does not exist.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        job = self.find_job(app_id)
+        return None if job is None else describe(app_id, job, self.nodes(job))
+
+    def _cancel_existing(self, app_id: str) -> None:
+        job = self._find_own(app_id, "cancel")
+        if job is not None:
+            self._end(job, CANCELLED)
+
+    def _end(self, job: Mapping[str, Any], reason: str) -> None:
+        if is_terminal(job_state(job)):
+            return
+        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
+        while True:
+            try:
+                # TerminateJob also cancels a job that has not started.
+                with aws_errors(f"end the job {job['jobName']}"):
+                    self._client.terminate_job(jobId=job["jobId"], reason=reason)
+                return
+            except AwsError as e:
+                pause = next(pauses, None)
+                if pause is None or e.code != "ClientException":
+                    raise
+                time.sleep(pause)
+
+    def delete(self, app_id: str) -> None:
+        """End an app's job and tag it as deleted. A missing app is not an error.
+
+        Deregister the job definition if no other job uses it. Batch itself removes jobs only days
+        after their end.
+        """
+        job = self._find_own(app_id, "delete")
         if job is None:
+            return
+        self._end(job, DELETED)
+        whole = job if child_index(job) is None else self._mark_child_as_deleted(job)
+        if whole is None:  # the array job has other children
+            return
+        with aws_errors(f"mark {app_id} as deleted"):
+            self._client.tag_resource(resourceArn=whole["jobArn"], tags={TAG_DELETED: "true"})
+        definition = str(whole.get("jobDefinition") or "")
+        try:
+            if not definition or self._is_definition_used(definition, str(whole["jobId"])):
+                return
+        except AccessDeniedError as e:
+            logger.debug("keeping the job definition %s: %s", definition, e)
+            return
+        try:
+            with aws_errors(f"deregister the job definition {definition}"):
+                self._client.deregister_job_definition(jobDefinition=definition)
+        except AwsError as e:
+            # ClientException: the definition was deregistered before.
+            if e.code != "ClientException":
+                raise
+
+    def _find_job(self, app_id: str) -> dict[str, Any] | None:
+        """Return the job of an app, or None if the job is missing or deleted.
+
+        If several jobs of the queue have the name in the app id, prefer the newest one that TorchX
+        submitted.
+        """
+        base, index = split_element_id(app_id)
+        job_id = self._ids.get(base) or self._search(base)
+        if job_id is None:
             return None
-        return BatchLog(self._clients, self._jobs, app_id, job, role_name, k)
+        ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
+        found = self.described(ids)
+        job = found.get(job_id)
+        if job is None or was_deleted(job, TAG_DELETED):
+            return None
+        self._ids[base] = job_id
+        if index is None:
+            return job
+        return child_job(self._with_container(job), found.get(ids[1]), index)
+
+    def _with_container(self, array: dict[str, Any]) -> dict[str, Any]:
+        """Return an array job; add the container of its definition if the job has no container."""
+        if (array.get("container") or {}).get("command") or not array_size(array):
+            return array
+        arn = str(array.get("jobDefinition") or "")
+        container = self._containers.get(arn)
+        if container is None:
+            try:
+                with aws_errors(f"describe the job definition {arn}"):
+                    found = self._client.describe_job_definitions(jobDefinitions=[arn])
+            except AccessDeniedError as e:
+                logger.debug("the children of %s have no names: %s", array["jobName"], e)
+                return array
+            definitions = found["jobDefinitions"] or [{}]
+            container = self._containers[arn] = definitions[0].get("containerProperties") or {}
+        return {**array, "container": {**container, **(array.get("container") or {})}}
+
+    def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield a description of each child of an array job, except for deleted children."""
+        array = self._with_container(dict(array))
+        indices = sorted(set(range(array_size(array))) - deleted_children(array))
+        ids = [f"{array['jobId']}:{index}" for index in indices]
+        found = self.described(ids)
+        for index, job_id in zip(indices, ids, strict=True):
+            child = child_job(array, found.get(job_id), index)
+            if child is not None:
+                yield child
+
+    def _mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Mark a child as deleted, by a tag of its array job.
+
+        Args:
+            child: The child, as :meth:`find_job` returns it.
+
+        Returns:
+            The array job if all its children are deleted; else None.
+        """
+        job_id, index = str(child["jobId"]).rpartition(":")[0], child_index(child)
+        for _ in range(_TAG_ATTEMPTS):
+            array = self.described([job_id]).get(job_id)
+            if array is None or index is None:
+                return None
+            deleted = deleted_children(array)
+            if index in deleted:
+                return array if len(deleted) == array_size(array) else None
+            # Another client may change the tag at the same time, so the next iteration checks it.
+            with aws_errors(f"mark {child['jobName']} as deleted"):
+                self._client.tag_resource(
+                    resourceArn=array["jobArn"],
+                    tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
+                )
+        return None
+
+    def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of jobs and nodes by id; unknown ids are left out."""
+        found = {}
+        for start in range(0, len(ids), MAX_DESCRIBED):
+            chunk = list(ids[start : start + MAX_DESCRIBED])
+            with aws_errors(f"describe the job {chunk[0]}"):
+                answer = self._client.describe_jobs(jobs=chunk)
+            found.update({str(job["jobId"]): job for job in answer["jobs"]})
+        return found
+
+    def nodes(self, job: Mapping[str, Any], max_age: float = 0.0) -> dict[int, dict[str, Any]]:
+        """Return the descriptions of a job's started nodes, by index.
+
+        A job that is not a multi-node job counts as its node 0, even before it starts. Concurrent
+        callers share the requests.
+
+        Args:
+            job: The job, as :meth:`find_job` returns it.
+            max_age: Maximum age of cached descriptions, in seconds.
+        """
+        if not job.get("nodeProperties"):
+            return {0: dict(job)}
+        if job.get("status") in WAITING and not job.get("attempts"):
+            return {}
+        job_id = str(job["jobId"])
+        return self._nodes.get(job_id, lambda _: self._describe_nodes(job), max_age) or {}
+
+    def _describe_nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+        properties = job["nodeProperties"]
+        ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
+        found = self.described(list(ids))
+        return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
+
+    def _search(self, app_id: str) -> str | None:
+        parsed = _APP_ID.fullmatch(app_id)
+        if parsed is None:
+            return None
+        queue, name = parsed.groups()
+        try:
+            query = {"name": "JOB_NAME", "values": [name]}
+            ids = [
+                str(job["jobId"]) for job in self._summaries(queue, query) if job["jobName"] == name
+            ]
+        except AwsError as e:
+            if e.code != "ClientException":
+                raise
+            return None  # the queue does not exist
+        if len(ids) > 1:
+            own = {job_id for job_id, job in self.described(ids).items() if self._is_own(job)}
+            ids = [job_id for job_id in ids if job_id in own] or ids
+        return ids[0] if ids else None
+
+    def _summaries(self, queue: str, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+        with aws_errors(f"list the jobs of the queue {queue}"):
+            pages = self._client.get_paginator("list_jobs")
+            for page in pages.paginate(jobQueue=queue, filters=[query]):
+                yield from page["jobSummaryList"]
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        """Return the jobs that TorchX submitted, grouped by queue, the newest of a queue first.
+
+        Batch keeps jobs for a week or longer after their end. The children of an array job take its
+        place. ``ListJobs`` returns no tags, so this method describes the jobs whose definition has
+        a name that TorchX gives, a hundred at a time.
+
+        Args:
+            cfg: The options; with ``queue``, list only the jobs of that queue.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        if cfg and cfg.get("queue"):
+            names = [queue_name(str(cfg["queue"]))]
+        else:
+            names = [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
+
+        def list_queue(queue: str) -> list[ListAppResponse]:
+            # Without a filter, ListJobs returns the jobs of a single state.
+            query = {"name": "AFTER_CREATED_AT", "values": ["1"]}
+            found: list[ListAppResponse] = []
+            candidates = (
+                job
+                for job in self._summaries(queue, query)
+                if _may_be_own(job) and job.get("statusReason") != DELETED
+            )
+            while jobs := list(islice(candidates, MAX_DESCRIBED)):
+                described = self.described([str(job["jobId"]) for job in jobs])
+                for job in jobs:
+                    whole = described.get(str(job["jobId"]), {})
+                    if not self._is_own(whole) or was_deleted(whole, TAG_DELETED):
+                        continue
+                    parts = self.children(whole) if array_size(whole) else [job]
+                    found += [_list_item(queue, part, self.session_name) for part in parts]
+            return found
+
+        with ThreadPoolExecutor(PARALLEL_QUEUES) as pool:
+            return [job for jobs in pool.map(list_queue, names) for job in jobs]
+
+    def _is_definition_used(self, definition: str, job_id: str) -> bool:
+        """Return whether any job uses a job definition, except deleted jobs and the job ``job_id``.
+
+        Args:
+            definition: ARN of the job definition.
+            job_id: Batch's id of the job to leave out.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        query = {"name": "JOB_DEFINITION", "values": [definition]}
+        for queue in list_queues(self._clients):
+            ids = [
+                str(job["jobId"])
+                for job in self._summaries(str(queue["jobQueueName"]), query)
+                if job.get("jobDefinition") == definition and job["jobId"] != job_id
+            ]
+            found = self.described(ids).values()
+            if any(not was_deleted(job, TAG_DELETED) for job in found):
+                return True
+        return False
+
+
+def _may_be_own(job: Mapping[str, Any]) -> bool:
+    """Return whether the name of a job's definition is one that TorchX gives.
+
+    Upstream's TorchX gives a job and its job definition the same name.
+    """
+    definition = definition_name(job)
+    return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
+
+
+def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
+    app_id = f"{queue}:{job['jobName']}"
+    name = definition_name(job).removeprefix(DEFINITION_PREFIX)
+    if child_index(job) is not None:
+        name = job["tags"][TAG_TORCHX_APPNAME]
+    handle = f"aws_batch://{session_name}/{app_id}"
+    app = ListAppResponse(app_id, job_state(job), handle, name)
+    started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
+    set_times(app, time_of(job, "createdAt"), started=started, ended=ended)
+    if app.state in (AppState.SUCCEEDED, AppState.FAILED):
+        app.exit_code = 0 if app.state == AppState.SUCCEEDED else exit_code(job)
+    return app

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
-from torchx_sched_aws.client import AwsError, Clients, aws_errors
+from torchx_sched_aws.client import AwsError, aws_errors
 from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog
 from torchx_sched_aws.sagemaker.describe import read_role
-from torchx_sched_aws.sagemaker.jobs import TrainingJobs, ended_at
+from torchx_sched_aws.sagemaker.states import ended_at
+
+if TYPE_CHECKING:
+    from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 
 #: Log group of training jobs.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -20,8 +23,7 @@ class TrainingLog(ReplicaLog):
     """The log of one replica.
 
     Args:
-        clients: The boto3 clients to use.
-        jobs: Object that queries and caches jobs.
+        scheduler: The scheduler, which queries and caches jobs.
         job: The training job, as ``DescribeTrainingJob`` returns it.
         role_name: Name of the role.
         k: Index of the replica in its role.
@@ -31,10 +33,10 @@ class TrainingLog(ReplicaLog):
     """
 
     def __init__(
-        self, clients: Clients, jobs: TrainingJobs, job: Mapping[str, Any], role_name: str, k: int
+        self, scheduler: AWSSageMakerScheduler, job: Mapping[str, Any], role_name: str, k: int
     ) -> None:
-        super().__init__(clients, LOG_GROUP)
-        self._jobs = jobs
+        super().__init__(scheduler._clients, LOG_GROUP)
+        self._scheduler = scheduler
         self._app_id = str(job["TrainingJobName"])
         role = read_role(job)
         check_replica(self._app_id, {role.name: role.num_replicas}, role_name, k)
@@ -49,7 +51,7 @@ class TrainingLog(ReplicaLog):
 
         Followers of the same job share one request. Return 0.0 for a deleted job.
         """
-        job = self._jobs.find(self._app_id, cloudwatch.POLL_PAUSES[0])
+        job = self._scheduler.find_job(self._app_id, cloudwatch.POLL_PAUSES[0])
         if job is None:
             return 0.0  # the job was deleted
         self._starts = sum(

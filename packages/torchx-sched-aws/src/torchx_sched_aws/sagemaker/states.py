@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, is_terminal
 
 #: AppState for each status of a training job; :func:`job_state` also uses the secondary status.
 JOB_STATE: dict[str, AppState] = {
@@ -83,3 +84,14 @@ def exit_code(job: Mapping[str, Any]) -> int | None:
         return 0
     found = _EXIT_CODE.search(str(job.get("FailureReason") or ""))
     return int(found[1]) if found else None
+
+
+def ended_at(job: Mapping[str, Any]) -> float | None:
+    """Return the end of a training job in seconds since 1970, or None if it has not ended.
+
+    Return 0.0 if the job has ended at an unknown time.
+    """
+    if not is_terminal(job_state(job["TrainingJobStatus"], str(job.get("SecondaryStatus") or ""))):
+        return None
+    when = job.get("TrainingEndTime") or job.get("LastModifiedTime")
+    return when.timestamp() if isinstance(when, datetime) else 0.0

@@ -16,6 +16,7 @@ from torchx_kit.home import home_path
 from torchx_runner import Runner
 from torchx_specs import (
     AppDef,
+    AppState,
     AppStatus,
     Resource,
     Role,
@@ -23,6 +24,7 @@ from torchx_specs import (
 )
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import ListAppResponse, Scheduler
+from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.schedulers.older import features_of
 from torchx_testing.declared import Suite
 from torchx_testing.features import SCHEDULER as FEATURES
@@ -147,6 +149,33 @@ class SchedulerFixtures(Suite):
         app = AppDef(name, roles=list(roles))
         return str(runner.run(app, self.scheduler_name, cfg))
 
+    def started(self, runner: Runner, cfg: dict[str, Any], *roles: Role) -> str:
+        """Submit an app, wait until it has started, and return its handle."""
+        handle = self.submit(runner, cfg, *roles)
+        self.until_started(runner, handle)
+        return handle
+
+    def ended(
+        self, runner: Runner, cfg: dict[str, Any], *roles: Role, name: str = "conf"
+    ) -> tuple[str, AppStatus]:
+        """Submit an app, wait for its end, and return its handle and its last status."""
+        handle = self.submit(runner, cfg, *roles, name=name)
+        return handle, self.finish(runner, handle)
+
+    def succeeded(
+        self, runner: Runner, cfg: dict[str, Any], *roles: Role, name: str = "conf"
+    ) -> str:
+        """Submit an app, wait until it has succeeded, and return its handle."""
+        handle, status = self.ended(runner, cfg, *roles, name=name)
+        assert status.state == AppState.SUCCEEDED
+        return handle
+
+    def state(self, runner: Runner, handle: str) -> AppState:
+        """Return the state of an app, which must exist."""
+        status = runner.status(handle)
+        assert status is not None
+        return status.state
+
     def finish(self, runner: Runner, handle: str) -> AppStatus:
         """Wait for the end of an app and return its last status."""
         status = runner.wait(handle, wait_interval=self.poll_interval, timeout=self.patience)
@@ -178,6 +207,16 @@ class SchedulerFixtures(Suite):
         """Return the log lines of a replica."""
         self.needs("logs")
         return list(runner.log_lines(handle, role, **kw))
+
+    def logs(
+        self, runner: Runner, handle: str, replicas: list[tuple[str, int]], query: LogQuery
+    ) -> dict[tuple[str, int], list[str]]:
+        """Return the log lines of several replicas, which are read at the same time."""
+        lines: dict[tuple[str, int], list[str]] = {replica: [] for replica in replicas}
+        for replica, block in runner.log_blocks(handle, replicas, query):
+            assert not isinstance(block, Exception), block
+            lines[replica] += block
+        return lines
 
     def complete_lines(
         self, runner: Runner, handle: str, last: str, role: str = "main", **kw: Any

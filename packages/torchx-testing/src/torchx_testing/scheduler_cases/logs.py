@@ -41,8 +41,7 @@ class LogCases(SchedulerFixtures):
     """The tests of logs."""
 
     def test_log_of_both_streams(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("echo out; echo err >&2; echo end"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("echo out; echo err >&2; echo end"))
         lines = self.complete_lines(runner, handle, "end", streams=Stream.COMBINED)
         assert sorted(lines) == ["end\n", "err\n", "out\n"]
         assert lines.index("out\n") < lines.index("end\n")
@@ -52,8 +51,7 @@ class LogCases(SchedulerFixtures):
     ) -> None:
         self.needs("log_order")
         script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.2; done; echo end"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh(script))
         followed = None
         if not self.lacks("tail"):
             followed = self.lines(runner, handle, should_tail=True, streams=Stream.COMBINED)
@@ -65,24 +63,21 @@ class LogCases(SchedulerFixtures):
 
     def test_log_of_one_stream(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("streams")
-        handle = self.submit(runner, cfg, self.sh("echo out; echo err >&2"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("echo out; echo err >&2"))
         out = self.complete_lines(runner, handle, "out", streams=Stream.STDOUT)
         err = self.complete_lines(runner, handle, "err", streams=Stream.STDERR)
         assert (out, err) == (["out\n"], ["err\n"])
 
     def test_log_by_regular_expression(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("regex")
-        handle = self.submit(runner, cfg, self.sh("for i in 1 2 3 12; do echo line $i; done"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("for i in 1 2 3 12; do echo line $i; done"))
         self.complete_lines(runner, handle, "line 12")
         assert self.lines(runner, handle, regex=r"1\d?$") == ["line 1\n", "line 12\n"]
 
     def test_log_of_a_time(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("since_until")
         script = "echo early; date +%s; sleep 4; date +%s; echo late"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh(script))
         everything = self.complete_lines(runner, handle, "late")
         stamps = [int(line) for line in everything if line.strip().isdigit()]
         assert len(stamps) == 2, everything
@@ -105,8 +100,7 @@ class LogCases(SchedulerFixtures):
     def test_log_is_followed_to_the_end(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         script = "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh(script))
         lines = self.lines(runner, handle, should_tail=True)
         assert lines == [f"line {i}\n" for i in range(1, 6)]
         # A call that follows the log of an ended replica returns at once.
@@ -115,16 +109,13 @@ class LogCases(SchedulerFixtures):
     def test_lines_come_while_the_job_runs(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         # Without exec, the shell writes to stderr that its child was killed.
-        handle = self.submit(runner, cfg, self.sh("echo first; exec sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("echo first; exec sleep 300"))
         with self.cancels_in_time(runner, handle):
             lines = iter(runner.log_lines(handle, "main", should_tail=True))
             assert next(lines) == "first\n"
         # Without following, the call returns although the job runs.
         assert self.lines(runner, handle) == ["first\n"]
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state == AppState.RUNNING
+        assert self.state(runner, handle) == AppState.RUNNING
         runner.cancel(handle)
         assert list(lines) == []
 
@@ -135,8 +126,7 @@ class LogCases(SchedulerFixtures):
         self.needs("tail")
         self.needs("closing")
         # The job outlasts the test, so that its end cannot end the threads.
-        handle = self.submit(runner, cfg, self.sh("echo first; exec sleep 300"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("echo first; exec sleep 300"))
         follows, waits = threading.Event(), threading.Event()
 
         def follow() -> list[str]:
@@ -167,24 +157,21 @@ class LogCases(SchedulerFixtures):
     def test_log_followed_by_regular_expression(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         self.needs("regex")
-        handle = self.submit(runner, cfg, self.sh("for i in 1 2 3; do echo line $i; done"))
-        self.until_started(runner, handle)
+        handle = self.started(runner, cfg, self.sh("for i in 1 2 3; do echo line $i; done"))
         assert self.lines(runner, handle, should_tail=True, regex="[13]$") == [
             "line 1\n",
             "line 3\n",
         ]
 
     def test_log_of_a_job_that_says_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh("exit 0"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
         assert self.lines(runner, handle) == []
 
     @pytest.mark.parametrize(("role", "k"), [("no-such-role", 0), ("main", 7)])
     def test_log_of_no_such_replica(
         self, runner: Runner, cfg: dict[str, Any], role: str, k: int
     ) -> None:
-        handle = self.submit(runner, cfg, self.sh("echo end"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("echo end"))
         try:
             lines = self.lines(runner, handle, role, k=k)
         except (TorchXError, ValueError, LookupError):
@@ -196,8 +183,7 @@ class LogCases(SchedulerFixtures):
             "echo; printf 'a\\tb\\n'; printf 'x\\342\\200\\250y\\n'; printf ' indented \\n';"
             " head -c 60000 /dev/zero | tr '\\0' z; echo; echo end"
         )
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh(script))
         lines = self.complete_lines(runner, handle, "end")
         blank = [] if self.lacks("blank_lines") else ["\n"]
         assert [line for line in lines if line[0] != "z"] == [
@@ -212,8 +198,7 @@ class LogCases(SchedulerFixtures):
     @pytest.mark.gate
     def test_no_log_line_is_cut_or_lost(self, runner: Runner, cfg: dict[str, Any]) -> None:
         script = "i=0; while [ $i -lt 3000 ]; do echo line $i of many; i=$((i+1)); done"
-        handle = self.submit(runner, cfg, self.sh(script))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh(script))
         lines = self.complete_lines(runner, handle, "line 2999 of many")
         # Compare only the first wrong lines: pytest takes minutes to compare two long lists.
         expected = (f"line {i} of many\n" for i in range(3000))
@@ -222,15 +207,13 @@ class LogCases(SchedulerFixtures):
 
     def test_last_line_without_newline(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("unterminated_line")
-        handle = self.submit(runner, cfg, self.sh("echo first; printf last"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh("echo first; printf last"))
         lines = self.complete_lines(runner, handle, "last")
         assert [line.rstrip("\n") for line in lines] == ["first", "last"]
 
     def test_output_that_is_not_utf8(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("undecodable_output")
-        handle = self.submit(runner, cfg, self.sh(r"printf 'a\377b\n'; echo end"))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh(r"printf 'a\377b\n'; echo end"))
         lines = self.complete_lines(runner, handle, "end")
         assert len(lines) == 2
         assert lines[0].startswith("a")

@@ -10,7 +10,6 @@ import pytest
 from torchx_runner import Runner
 from torchx_specs import (
     AppDef,
-    AppState,
     Role,
     TorchXError,
     macros,
@@ -74,8 +73,7 @@ class ValueCases(SchedulerFixtures):
             ],
             env={"APP": f"<{macros.app_id}>"},
         )
-        handle = self.submit(runner, cfg, role)
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, role)
         app_id, replica, again = self.complete_lines(runner, handle, "end")[0].split()
         assert replica == "0"
         assert again == f"<{app_id}>"
@@ -84,8 +82,7 @@ class ValueCases(SchedulerFixtures):
         assert parse_app_handle(handle).app_id.endswith(app_id)
 
     def test_job_knows_its_handle(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        handle = self.submit(runner, cfg, self.sh('echo "$TORCHX_JOB_ID"; echo end'))
-        self.finish(runner, handle)
+        handle, _ = self.ended(runner, cfg, self.sh('echo "$TORCHX_JOB_ID"; echo end'))
         known = self.complete_lines(runner, handle, "end")[0].strip()
         assert known.startswith(f"{self.scheduler_name}://conformance/")
         assert handle.endswith(known.rpartition("/")[2])
@@ -98,8 +95,7 @@ class ValueCases(SchedulerFixtures):
             f'name={macros.rank0_env}; eval "echo host \\"\\$$$$name\\".";'
             ' echo "place $TORCHX_ROLE ${TORCHX_REPLICA_ID-none} $TORCHX_NUM_REPLICAS"; echo end'
         )
-        handle = self.submit(runner, cfg, self.sh(script, num_replicas=2))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, self.sh(script, num_replicas=2))
         logs = [self.complete_lines(runner, handle, "end", k=k) for k in range(2)]
         for k, log in enumerate(logs):
             [words] = (line.split() for line in log if line.startswith("place "))
@@ -209,8 +205,7 @@ class ValueCases(SchedulerFixtures):
         return role
 
     def _dump(self, runner: Runner, cfg: dict[str, Any], role: Role) -> Dump:
-        handle = self.submit(runner, cfg, role)
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, role)
         return parse_dump(self.complete_lines(runner, handle, "ENV-END"))
 
     @pytest.mark.gate
@@ -229,8 +224,7 @@ class ValueCases(SchedulerFixtures):
         size = 1 if self.lacks("several_roles") else ROLES
         for start in range(0, len(names), size):
             for chunk in self._fitting(runner, cfg, names[start : start + size], roles):
-                handle = self.submit(runner, cfg, *roles(chunk))
-                assert self.finish(runner, handle).state == AppState.SUCCEEDED
+                handle = self.succeeded(runner, cfg, *roles(chunk))
                 for i, name in enumerate(chunk):
                     assert f"role {i}\n" in self.complete_lines(runner, handle, "end", name)
 
@@ -241,8 +235,7 @@ class ValueCases(SchedulerFixtures):
         """Check that the scheduler accepts or refuses each name; run the first accepted one."""
         role = self.sh("echo end")
         names = [n for n in ODD_NAMES if self._accepts(runner, cfg, AppDef(n, [role]))]
-        handle = self.submit(runner, cfg, role, name=next(iter(names), "conf"))
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        handle = self.succeeded(runner, cfg, role, name=next(iter(names), "conf"))
         assert "end\n" in self.complete_lines(runner, handle, "end")
 
     def _accepts(self, runner: Runner, cfg: dict[str, Any], app: AppDef) -> bool:

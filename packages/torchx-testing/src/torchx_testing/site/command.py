@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,6 +152,8 @@ def _run_pytest(site: SiteSettings, collector: object, select: str, exitfirst: b
         KeyboardInterrupt: The user has pressed Ctrl-C; the jobs of the last test are deleted.
         RequestError: pytest refuses its arguments, such as the expression of ``-k``.
     """
+    from unittest import mock
+
     import pytest
 
     from torchx_testing.site import settings
@@ -172,27 +172,10 @@ def _run_pytest(site: SiteSettings, collector: object, select: str, exitfirst: b
         sys.modules.pop(module, None)
         arguments += ["-p", "torchx_testing.plugin"]
         # Other plugins of pytest could change the tests, and their imports take seconds.
-        with _variable("PYTEST_ADDOPTS", None), _variable("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"):
+        with mock.patch.dict(os.environ, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}):
+            os.environ.pop("PYTEST_ADDOPTS", None)
             code = pytest.main(arguments, plugins=[collector])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
         raise RequestError(f"pytest ended with {pytest.ExitCode(code).name}; -k is '{select}'")
-
-
-@contextmanager
-def _variable(name: str, value: str | None) -> Iterator[None]:
-    """Set an environment variable, or remove it if the value is None."""
-    previous = os.environ.get(name)
-    _set_variable(name, value)
-    try:
-        yield
-    finally:
-        _set_variable(name, previous)
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value

@@ -6,17 +6,15 @@ The API is specified in https://github.com/opencontainers/distribution-spec/blob
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from torchx_workspace_docker.registry import connection
 from torchx_workspace_docker.registry.authorization import Scopes
-from torchx_workspace_docker.registry.connection import Connection, is_busy
+from torchx_workspace_docker.registry.connection import Connection, is_busy, is_final
 from torchx_workspace_docker.registry.errors import RefusalError, RegistryError
 from torchx_workspace_docker.registry.manifests import (
     INDEX_TYPES,
@@ -25,14 +23,11 @@ from torchx_workspace_docker.registry.manifests import (
     parse_config,
     sha256,
 )
-from torchx_workspace_docker.registry.patience import current, operation
 from torchx_workspace_docker.registry.transport import Response
 
-#: Maximum number of attempts to push a manifest, or to find an uploaded blob, if the registry
-#: refuses the request. A concurrent push of the same content can cause such a refusal.
+#: Maximum number of attempts to push a manifest, if the registry refuses the request. A concurrent
+#: push of the same content can cause such a refusal.
 _CHECKS = 3
-#: The size of the chunks in which an interrupted upload is resumed, in bytes.
-_UPLOAD_CHUNK = 8 << 20
 _BLOCK = 1 << 20
 #: The HTTP statuses after which an upload begins again with the first byte.
 _LOST = frozenset({400, 404, 416})
@@ -103,7 +98,6 @@ class Registry:
             raise self._wrong_content(repository, digest)
         return parse_config(data, f"{self.name}/{repository}@{digest}")
 
-    @operation()
     def download(
         self,
         repository: str,
@@ -129,22 +123,20 @@ class Registry:
         for attempt in range(connection.ATTEMPTS):
             out.seek(0)
             out.truncate()
-            received, count = hashlib.sha256(), _Count(progress)
+            received = hashlib.sha256()
             response = self._request("GET", url, repository, expected=(200,), stream=True)
             try:
                 for chunk in response.stream(size):
                     received.update(chunk)
                     out.write(chunk)
-                    count.add(len(chunk))
+                    progress(len(chunk))
             except HTTPError as e:
-                if attempt == connection.ATTEMPTS - 1 or current().left() <= 0:
+                if is_final(e, attempt):
                     raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
                 self._connection.pause(attempt)
-                count.add(-count.total)
-                continue
             if f"sha256:{received.hexdigest()}" == digest:
                 return
-            count.add(-count.total)
+            progress(-out.tell())
         raise self._wrong_content(repository, digest)
 
     # -- The methods below write manifests and blobs.
@@ -177,7 +169,6 @@ class Registry:
             self._request("DELETE", location, repository, expected=range(200, 500))
         return response.status == 201
 
-    @operation()
     def upload(
         self,
         repository: str,
@@ -186,9 +177,10 @@ class Registry:
         content: IO[bytes],
         progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """Upload a blob in one request; after a failure, send the missing bytes in chunks.
+        """Upload a blob in one request; after a failure, begin again with the first byte.
 
-        Not every registry accepts chunks. If chunks are refused, the upload begins again.
+        A registry need not keep the bytes of a broken request: the registry of the CNCF forgets the
+        upload.
 
         Args:
             repository: The repository to upload to.
@@ -201,93 +193,37 @@ class Registry:
         Raises:
             RegistryError: The registry does not answer, or refuses the upload.
         """
-        action = f"upload of {repository}@{digest}"
-        may_resume = True
-        blob = _Blob(repository, digest, size, content, _Count(progress))
-        for attempt in range(connection.ATTEMPTS):
-            location = self._begin_upload(repository)
-            response: Response | None = None
-            try:
-                response = self._put_blob(blob, location)
-                if response.status in (201, 204):
-                    return
-                failure = self._connection.refused("PUT", location, response)
-            except HTTPError as e:
-                failure = self._connection.unreachable(action, e)
-                if current().left() <= 0:
-                    raise failure from e
-            if response is not None and response.status not in _LOST and not is_busy(response):
-                raise failure
-            if self.has_blob(repository, digest):
-                return  # The response was lost, or a concurrent upload has finished first.
-            if attempt == connection.ATTEMPTS - 1:
-                raise failure
-            self._connection.pause(attempt, response)
-            if may_resume:
-                may_resume = False
-                if self._upload_rest(blob, location):
-                    return
-            blob.sent.add(-blob.sent.total)
-        raise AssertionError("unreachable")
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        scopes = self._scopes(repository)
+        content.seek(0)
 
-    def _put_blob(self, blob: _Blob, location: str) -> Response:
         def blocks() -> Iterator[bytes]:
-            blob.content.seek(0)
-            while block := blob.content.read(_BLOCK):
+            progress(-content.tell())
+            content.seek(0)
+            while block := content.read(_BLOCK):
+                progress(len(block))
                 yield block
-                blob.sent.add(len(block))
-                current().restart()
 
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
-        url = _with_digest(location, blob.digest)
-        scopes = self._scopes(blob.repository)
-        return self._connection.request_once("PUT", url, scopes, body=blocks, headers=headers)
-
-    def _upload_rest(self, blob: _Blob, location: str) -> bool:
-        """Send the rest of an upload in chunks; return False if the upload must begin again."""
-        failures = 0
-        resumed = self._resume(blob.repository, location)
-        if resumed is None:
-            return False
-        location, received = resumed
-        blob.sent.add(received - blob.sent.total)
-        while blob.sent.total < blob.size:
-            blob.content.seek(blob.sent.total)
-            chunk = blob.content.read(min(_UPLOAD_CHUNK, blob.size - blob.sent.total))
-            headers = {
-                "Content-Type": "application/octet-stream",
-                "Content-Range": f"{blob.sent.total}-{blob.sent.total + len(chunk) - 1}",
-                "Content-Length": str(len(chunk)),
-            }
+        for attempt in range(connection.ATTEMPTS):
+            url = _with_digest(self._begin_upload(repository), digest)
             response: Response | None = None
             try:
                 response = self._connection.request_once(
-                    "PATCH", location, self._scopes(blob.repository), body=chunk, headers=headers
+                    "PUT", url, scopes, body=blocks, headers=headers
                 )
+                if response.status in (201, 204):
+                    return
+                failure = self._connection.refused("PUT", url, response)
+                may_retry = response.status in _LOST or is_busy(response)
             except HTTPError as e:
-                failure = self._connection.unreachable(
-                    f"upload of {blob.repository}@{blob.digest}", e
-                )
-            else:
-                if response.status in (201, 202, 204):
-                    location = self._connection.location(response, location)
-                    blob.sent.add(len(chunk))
-                    current().restart()
-                    continue
-                if response.status != 416 and not is_busy(response):
-                    return False
-                failure = self._connection.refused("PATCH", location, response)
-            failures += 1
-            if failures >= connection.ATTEMPTS or current().left() <= 0:
+                failure = self._connection.unreachable(f"upload of {repository}@{digest}", e)
+                may_retry = not isinstance(e, ReadTimeoutError)
+            # The response may be lost, or a concurrent upload may have finished first.
+            if may_retry and self.has_blob(repository, digest):
+                return
+            if not may_retry or attempt == connection.ATTEMPTS - 1:
                 raise failure
-            self._connection.pause(failures - 1, response)
-            resumed = self._resume(blob.repository, location)
-            if resumed is None:
-                return False
-            location, received = resumed
-            blob.sent.add(received - blob.sent.total)
-        self._finish_upload(blob.repository, blob.digest, location)
-        return True
+            self._connection.pause(attempt, response)
 
     def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
         """Push the manifest of an image under a tag, read it back, and return its digest.
@@ -337,65 +273,11 @@ class Registry:
         response = self._request("POST", url, repository, expected=(202,))
         return self._connection.location(response, url)
 
-    def _resume(self, repository: str, location: str) -> tuple[str, int] | None:
-        """Return an upload's URL and the number of received bytes; None if the upload is lost."""
-        response = self._request("GET", location, repository, expected=range(200, 500))
-        found = re.match(r"\D*\d+-(\d{1,18})$", response.headers.get("Range", ""))
-        if response.status not in (200, 204) or not found:
-            return None
-        last = int(found[1])
-        # Registries report 0-0 not only for one byte, but also for an upload without any bytes.
-        return self._connection.location(response, location), last + 1 if last else 0
-
-    def _finish_upload(self, repository: str, digest: str, location: str) -> None:
-        url = _with_digest(location, digest)
-        response = self._request("PUT", url, repository, expected=(201, 204, 400, 404))
-        if response.status not in (400, 404):
-            return
-        # If the blob exists, the upload is complete: the response to an earlier attempt was lost,
-        # or a concurrent upload has finished first.
-        for attempt in range(_CHECKS):
-            if self.has_blob(repository, digest):
-                return
-            self._connection.pause(attempt)
-        raise self._connection.refused("PUT", url, response)
-
     def _wrong_content(self, repository: str, digest: str) -> RegistryError:
         return RegistryError(
             f"the registry {self.name} sends content for {repository}@{digest} that has another"
             " digest"
         )
-
-
-class _Count:
-    """Counts the bytes of a transfer, and reports every change."""
-
-    def __init__(self, report: Callable[[int], None]) -> None:
-        self.total = 0
-        self._report = report
-
-    def add(self, count: int) -> None:
-        self.total += count
-        self._report(count)
-
-
-@dataclass(frozen=True)
-class _Blob:
-    """A blob that is uploaded.
-
-    Args:
-        repository: The repository to upload to.
-        digest: The digest of the content.
-        size: The size of the content, in bytes.
-        content: The file with the content.
-        sent: Counts the bytes that were sent.
-    """
-
-    repository: str
-    digest: str
-    size: int
-    content: IO[bytes]
-    sent: _Count
 
 
 def _with_digest(location: str, digest: str) -> str:

@@ -17,7 +17,6 @@ from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import transport
 from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
 from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
-from torchx_workspace_docker.registry.patience import current, operation
 from torchx_workspace_docker.registry.transport import (
     Body,
     Response,
@@ -87,7 +86,7 @@ class Connection:
     ) -> Response:
         """Send a request, and retry it while the registry is busy or does not answer.
 
-        All attempts share one time limit (:mod:`~torchx_workspace_docker.registry.patience`).
+        A registry that accepted the request and then sent nothing is not tried again.
 
         Args:
             method: The HTTP method.
@@ -103,22 +102,19 @@ class Connection:
         """
         accepted = frozenset(expected)
         options: dict[str, Any] = {"body": body, "headers": headers, "stream": stream}
-        with operation() as patience:
-            for attempt in range(ATTEMPTS):
-                is_last = attempt == ATTEMPTS - 1
-                try:
-                    response = self.request_once(method, url, scopes, **options)
-                except HTTPError as e:
-                    if is_last or patience.left() <= 0:
-                        raise self.unreachable(f"{method} {urlsplit(url).path}", e) from e
-                    self.pause(attempt)
-                    continue
-                if response.status in accepted:
-                    patience.restart()
-                    return response
-                if is_last or not is_busy(response):
-                    raise self.refused(method, url, response)
-                self.pause(attempt, response)
+        for attempt in range(ATTEMPTS):
+            try:
+                response = self.request_once(method, url, scopes, **options)
+            except HTTPError as e:
+                if is_final(e, attempt):
+                    raise self.unreachable(f"{method} {urlsplit(url).path}", e) from e
+                self.pause(attempt)
+                continue
+            if response.status in accepted:
+                return response
+            if attempt == ATTEMPTS - 1 or not is_busy(response):
+                raise self.refused(method, url, response)
+            self.pause(attempt, response)
         raise AssertionError("unreachable")
 
     def request_once(
@@ -201,8 +197,7 @@ class Connection:
             response: The registry's response; None if there was none.
         """
         retry_after = response.headers.get("Retry-After", "") if response is not None else ""
-        seconds = min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE)
-        current().pause(seconds, self._sleep)
+        self._sleep(min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE))
 
     def unreachable(self, action: str, error: Exception) -> RegistryError:
         """Return the error for a registry that does not answer."""
@@ -264,6 +259,17 @@ class Connection:
                 self._schemes.reverse()
                 switched = True
             target = self.absolute(url)
+
+
+def is_final(error: HTTPError, attempt: int) -> bool:
+    """Return True if a request that got no response is not repeated.
+
+    Args:
+        error: The error of the request. After a whole time limit without a byte, waiting again is
+            of no use.
+        attempt: The index of the attempt, from 0.
+    """
+    return attempt == ATTEMPTS - 1 or isinstance(error, ReadTimeoutError)
 
 
 def is_busy(response: Response) -> bool:

@@ -1,36 +1,29 @@
-"""HTTP requests with limits for the size and the time of a response."""
+"""HTTP requests with a limit for the size of a response."""
 
 from __future__ import annotations
 
 import re
-import socket
 import ssl
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError, ReadTimeoutError
+from urllib3.exceptions import LocationParseError
 from urllib3.util import parse_url
 
-from torchx_workspace_docker.registry import patience
 from torchx_workspace_docker.registry.errors import RegistryError
 
 #: Where Docker keeps the certificates of single registries.
 CERTIFICATES = "/etc/docker/certs.d"
-# A blob's download may take ``DEADLINE`` plus its time at this rate, which is in bytes per second.
-_SLOWEST_RATE = 64 << 10
 #: The largest content of a response that is not a stream, in bytes. The specification of registries
 #: limits manifests to 4 MB.
 MAX_CONTENT = 8 << 20
 _BLOCK = 1 << 20
-_TIMEOUT = urllib3.Timeout(connect=10, read=patience.DEADLINE)
+#: How long a server may send nothing, in seconds.
+TIMEOUT = 120.0
 # Parsers of URLs disagree about these characters, so they could disagree about the host.
 _AMBIGUOUS = re.compile(r"[\\\s\x00-\x1f\x7f]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -62,29 +55,22 @@ class Response:
         """Yield the content of a stream in blocks.
 
         Args:
-            size: The largest valid size of the content, in bytes; it also sets the time limit.
+            size: The largest valid size of the content, in bytes.
 
         Raises:
-            RegistryError: The content is larger than ``size``.
-            urllib3.exceptions.HTTPError: The connection fails, or is too slow.
+            RegistryError: The content is larger than ``size``, or is not valid HTTP.
+            urllib3.exceptions.HTTPError: The connection fails.
         """
-        left, milestone = size, size - _BLOCK
-        waiting = patience.current()
-        until = time.monotonic() + patience.DEADLINE + size / _SLOWEST_RATE
+        left = size
         try:
-            with _deadline(
-                self.raw, self.url, lambda: min(waiting.left(), until - time.monotonic())
-            ):
-                for block in self.raw.stream(_BLOCK, decode_content=False):
-                    left -= len(block)
-                    if left <= milestone:  # Count each MB as progress, not each small chunk.
-                        milestone = left - _BLOCK
-                        waiting.restart()
-                    if left < 0:
-                        raise RegistryError(
-                            f"{self.url} sends more than the {size} bytes of a blob"
-                        )
-                    yield block
+            for block in self.raw.stream(_BLOCK, decode_content=False):
+                left -= len(block)
+                if left < 0:
+                    raise RegistryError(f"{self.url} sends more than {size} bytes")
+                yield block
+            self.raw.release_conn()
+        except ValueError as e:  # http.client raises this if the size of a chunk is not a number.
+            raise RegistryError(f"the response of {self.url} is not valid HTTP: {e}") from e
         finally:
             self.raw.close()
 
@@ -103,7 +89,11 @@ class Transport:
 
     def __init__(self, host: str = "", verify: bool = True) -> None:
         self.verifies = verify
-        self._pool = _pool(host, verify)
+        context = _tls_context(host, verify)
+        options: dict[str, Any] = {} if context is None else {"ssl_context": context}
+        self._pool = urllib3.PoolManager(
+            timeout=urllib3.Timeout(connect=10, read=TIMEOUT), **options
+        )
 
     def request(
         self,
@@ -125,7 +115,7 @@ class Transport:
 
         Raises:
             RegistryError: The content of the response is too large.
-            urllib3.exceptions.HTTPError: The server does not answer, or is too slow.
+            urllib3.exceptions.HTTPError: The server does not answer.
         """
         raw = self._pool.request(
             method,
@@ -136,9 +126,10 @@ class Transport:
             redirect=False,
             retries=False,
         )
-        if stream and 200 <= raw.status < 300:
-            return Response(raw.status, raw.headers, url, b"", raw)
-        return Response(raw.status, raw.headers, url, _content(raw, url), raw)
+        response = Response(raw.status, raw.headers, url, b"", raw)
+        if not stream or not 200 <= raw.status < 300:
+            response.data = b"".join(response.stream(MAX_CONTENT))
+        return response
 
 
 def origin(url: str) -> Origin:
@@ -178,116 +169,6 @@ def checked_url(base: str, location: str) -> str:
             " https address"
         )
     return target
-
-
-def _content(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
-    """Return the content of a response, and release the connection."""
-    blocks = []
-    size = 0
-    try:
-        with _deadline(raw, url, patience.current().left):
-            for block in raw.stream(_BLOCK, decode_content=False):
-                size += len(block)
-                if size > MAX_CONTENT:
-                    raise RegistryError(f"{url} sends more than {MAX_CONTENT >> 20} MB")
-                blocks.append(block)
-    except BaseException:
-        raw.close()
-        raise
-    raw.release_conn()
-    return b"".join(blocks)
-
-
-@contextmanager
-def _deadline(raw: urllib3.BaseHTTPResponse, url: str, left: Callable[[], float]) -> Iterator[None]:
-    """Limit the time in which the content of a response may be read.
-
-    Args:
-        raw: The response.
-        url: The URL, for messages.
-        left: Returns the seconds until the limit.
-
-    Raises:
-        urllib3.exceptions.ReadTimeoutError: The content was not complete in time.
-        RegistryError: The content is not valid HTTP.
-    """
-    sock = getattr(raw.connection, "sock", None)  # None if the content came with the headers.
-    try:
-        with _interruption(sock, left) if sock else nullcontext():
-            yield
-    except ValueError as e:  # http.client raises this if the size of a chunk is not a number.
-        raise RegistryError(f"the response of {url} is not valid HTTP: {e}") from e
-
-
-@contextmanager
-def _interruption(sock: socket.socket, left: Callable[[], float]) -> Iterator[None]:
-    """Shut a socket down at a time limit, because urllib3 limits only the time of each read.
-
-    Args:
-        sock: The socket.
-        left: Returns the seconds until the limit, which may be moved meanwhile.
-
-    Raises:
-        urllib3.exceptions.ReadTimeoutError: The time has passed.
-    """
-    done, expired = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while (seconds := left()) > 0:
-            if done.wait(seconds):
-                return
-        expired.set()
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-
-    began = time.monotonic()
-    watcher = threading.Thread(target=watch, name="torchx-registry-deadline", daemon=True)
-    watcher.start()
-    try:
-        yield
-    except (HTTPError, HTTPException, OSError):
-        if not expired.is_set():
-            raise
-    finally:
-        done.set()
-        watcher.join()
-    if expired.is_set():
-        message = f"the response was not complete after {time.monotonic() - began:.0f} seconds"
-        raise ReadTimeoutError(None, "", message)  # type: ignore[arg-type]
-
-
-class _TimedHeaders:
-    """Mixin for connections: limits the time until the headers of a response are complete."""
-
-    sock: socket.socket
-
-    def getresponse(self, *args: Any, **kwargs: Any) -> Any:
-        with _interruption(self.sock, patience.current().left):
-            return super().getresponse(*args, **kwargs)  # type: ignore[misc]
-
-
-class _HTTPConnection(_TimedHeaders, urllib3.connection.HTTPConnection):
-    pass
-
-
-class _HTTPSConnection(_TimedHeaders, urllib3.connection.HTTPSConnection):
-    pass
-
-
-class _HTTPPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HTTPConnection
-
-
-class _HTTPSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HTTPSConnection
-
-
-def _pool(host: str, verify: bool) -> urllib3.PoolManager:
-    context = _tls_context(host, verify)
-    options: dict[str, Any] = {} if context is None else {"ssl_context": context}
-    pool = urllib3.PoolManager(timeout=_TIMEOUT, **options)
-    pool.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
-    return pool
 
 
 def _tls_context(host: str, verify: bool) -> ssl.SSLContext | None:
