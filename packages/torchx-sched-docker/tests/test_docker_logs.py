@@ -13,7 +13,7 @@ import urllib3.exceptions
 
 from manual_clock import ManualClock
 from torchx_kit.times import parse_rfc3339
-from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
+from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery

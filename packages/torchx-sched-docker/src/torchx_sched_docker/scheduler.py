@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from docker.client import DockerClient
     from docker.models.containers import Container
 
-    from torchx_sched_docker.logs import DockerLogs
+    from torchx_sched_docker.logs.container_log import DockerLogs
     from torchx_sched_docker.sessions import DockerSessions
 
 Opts = DockerOpts
@@ -108,7 +108,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         ends_app=True,
         logs=True,
         last=True,
-        partial=No("the engine logs a line once it has ended"),
+        partial=True,
         exec=True,
         ports=True,
         archives=True,
@@ -196,7 +196,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """Return the description of an app, or None if the engine has no container of it.
 
         While the engine does not answer, the state of an app that was described before is UNKNOWN,
-        for at most :data:`~torchx_sched_docker.logs.PATIENCE` seconds: the engine may
+        for at most :data:`~torchx_sched_docker.logs.container_log.PATIENCE` seconds: the engine may
         restart. If the roles whose success ends the app have succeeded, the other containers are
         stopped first: the engine has no process that does it.
 
@@ -204,7 +204,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             BackendError: The engine does not answer, or refuses the request.
         """
         from torchx_sched_docker.describe import describe
-        from torchx_sched_docker.logs import PATIENCE
+        from torchx_sched_docker.logs.container_log import PATIENCE
 
         begun = time.time()
         try:
@@ -334,7 +334,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     @property
     def app_logs(self) -> DockerLogs:
         """Reads the logs of containers."""
-        from torchx_sched_docker.logs import DockerLogs
+        from torchx_sched_docker.logs.container_log import DockerLogs
 
         return DockerLogs(self)
 

@@ -54,16 +54,27 @@ class DockerLogs(Logs["DockerScheduler"]):
         """Return lines of the log of one replica, by default of both streams.
 
         Following continues through restarts of the replica and of the engine. The engine adds a
-        line to its log only when the line has ended, so ``query.partial`` has no effect.
+        line to its log only when the line has ended. With ``query.partial``, if the engine is on
+        this machine, a helper process attaches to the container and receives incomplete lines at
+        once.
 
         Raises:
             UnknownAppException: The app does not exist.
             UnknownReplicaError: The app has no such role, or the role has no such replica.
             BackendError: The engine does not answer, or refuses the request.
         """
-        scheduler = self.scheduler
-        container = scheduler._container_id(app_id, role, k)
-        log = ContainerLog(scheduler._docker_client, container, query, closing_of(scheduler))
+        closing = closing_of(self.scheduler)
+        client, container = (
+            self.scheduler._docker_client,
+            self.scheduler._container_id(app_id, role, k),
+        )
+        log = ContainerLog(client, container, query, closing)
+        since, until = query.since, query.until
+        is_now = until is None and (since is None or since.timestamp() <= time.time())
+        if query.partial and query.should_tail and not query.regex and is_now:
+            from torchx_sched_docker.logs.attachment import follow_with_pieces
+
+            return follow_with_pieces(client, container, log)
         return filter_regex(query.regex, log.lines()) if query.regex else log.lines()
 
 
@@ -105,8 +116,8 @@ class ContainerLog:
     ) -> None:
         self._client = client
         self._container = container
-        # The numbers of the streams to read.
-        self._streams = _NUMBERS[query.streams or Stream.COMBINED]
+        #: The numbers of the streams to read.
+        self.streams = _NUMBERS[query.streams or Stream.COMBINED]
         self._query = query
         self._since = to_nanoseconds(query.since) if query.since is not None else 0
         self._until = to_nanoseconds(query.until) if query.until is not None else None
@@ -130,11 +141,11 @@ class ContainerLog:
             BackendError: The engine refuses the request, or does not answer; a follower retries for
                 :data:`PATIENCE` seconds.
         """
-        for _, line in self._stream_lines():
+        for _, line in self.stream_lines():
             yield line.decode("utf-8", "replace")
 
-    def _stream_lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines undecoded, each with the number of its stream."""
+    def stream_lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of :meth:`lines` undecoded, each with the number of its stream."""
         last = self._query.last
         if last is not None:
             with translated_errors(lambda e: _translate_log_error(e, self._container)):
@@ -232,8 +243,8 @@ class ContainerLog:
             tail: Read only this many entries at the end of the log; None reads all entries.
         """
         params: dict[str, Any] = {
-            "stdout": int(STDOUT in self._streams),
-            "stderr": int(STDERR in self._streams),
+            "stdout": int(STDOUT in self.streams),
+            "stderr": int(STDERR in self.streams),
             "timestamps": 1,
             "follow": int(follow),
             "tail": "all" if tail is None else str(tail),
@@ -241,7 +252,7 @@ class ContainerLog:
         since = max(
             self._since,
             self._earliest,
-            min(self._positions[stream].time for stream in self._streams),
+            min(self._positions[stream].time for stream in self.streams),
         )
         if since > 0:
             params["since"] = _seconds(since)
@@ -258,7 +269,7 @@ class ContainerLog:
         with contextlib.closing(response), self._closing.calling(lambda: shut_down(response.raw)):
             api._raise_for_status(response)
             chunks = response.raw.stream(_CHUNK, decode_content=False)
-            for stream, entry in _split_lines(chunks) if self._tty else _split_frames(chunks):
+            for stream, entry in _split_lines(chunks) if self._tty else split_frames(chunks):
                 line = self._add_entry(stream, entry)
                 if line is not None:
                     yield stream, line
@@ -313,7 +324,7 @@ def _seconds(nanoseconds: int) -> str:
     return f"{nanoseconds // NANOSECONDS}.{nanoseconds % NANOSECONDS:09}"
 
 
-def _split_frames(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def split_frames(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield the stream and the content of each frame of a multiplexed log.
 
     Docker's API reference describes the format under "Attach to a container": one byte for the
