@@ -1,4 +1,4 @@
-"""States of apps on a real HTCondor pool: exit codes, limits, holds, evictions, withdrawals."""
+"""States of apps on a real HTCondor pool: exit codes, limits, holds, evictions."""
 
 from __future__ import annotations
 
@@ -91,19 +91,6 @@ def test_a_job_that_somebody_removes_is_cancelled(scheduler: HTCondorScheduler) 
     found = wait_for(scheduler, app_id)
     assert found.state == AppState.CANCELLED
     assert "via condor_rm" in found.msg
-
-
-def test_a_waiting_app_is_withdrawn_and_a_running_one_continues(
-    scheduler: HTCondorScheduler,
-) -> None:
-    waiting = scheduler.submit(app("true", 2), {"requirements": "False"})
-    assert scheduler.withdraw(waiting)
-    assert wait_for(scheduler, waiting).state == AppState.CANCELLED
-    running = scheduler.submit(app("until [ -e go ]; do sleep 0.1; done"), {})
-    wait_for(scheduler, running, AppState.RUNNING)
-    assert not scheduler.withdraw(running)
-    Path("go").touch()
-    assert wait_for(scheduler, running).state == AppState.SUCCEEDED
 
 
 def test_a_refused_value_is_an_error_of_the_request(scheduler: HTCondorScheduler) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -16,9 +16,7 @@ from waiting import wait_for
 
 from patience import wait_for as wait_until
 from torchx_kit.batch.entries import Index
-from torchx_kit.batch.errors import BatchError
 from torchx_sched_htcondor.scheduler import HTCondorScheduler, create_scheduler
-from torchx_sched_htcondor.system import HTCondor
 from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -120,22 +118,3 @@ def test_submission_of_a_killed_client_is_completed_if_no_job_is_missing(
 ) -> None:
     app_id = submit_until(monkeypatch, "condor_release", 1)
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-
-
-def test_a_killed_withdrawal_is_completed_by_the_next_one(
-    scheduler: HTCondorScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(system: HTCondor, job_ids: Sequence[str]) -> None:
-        raise BatchError("killed")
-
-    # no machine of the pool has so much memory, so the job waits
-    big = app("true")
-    big.roles[0].resource = Resource(cpu=1, gpu=0, memMB=1 << 30)
-    waiting = scheduler.submit(big, {})
-    with monkeypatch.context() as patched:
-        patched.setattr(HTCondor, "cancel", fail)
-        with pytest.raises(BatchError, match="killed"):
-            scheduler.withdraw(waiting)
-    assert "held" in described(scheduler, waiting).msg
-    assert scheduler.withdraw(waiting)
-    assert described(scheduler, waiting).state == AppState.CANCELLED

@@ -159,11 +159,3 @@ def test_failure_in_words() -> None:
     assert FirstFailure(1, 0, "n1", -9).describe(["main"]) == (
         "1/0 on n1: killed by signal 9 (SIGKILL)"
     )
-
-
-def test_a_withdrawal_that_did_not_end_is_known(record: JobRecord) -> None:
-    assert not record.begin_withdrawal()
-    assert record.begin_withdrawal()  # the first client was killed
-    record.end_withdrawal()
-    record.end_withdrawal()
-    assert not record.begin_withdrawal()

@@ -131,14 +131,6 @@ def test_output_that_is_no_json_is_one_line() -> None:
         list(HTCondor().parse_listing("-- Schedd"))
 
 
-def test_hold_selects_only_jobs_that_have_never_started() -> None:
-    constraint = HTCondor().hold_argv(["7", "8.3"])[-1]
-    assert constraint == (
-        "((ClusterId == 7) || (ClusterId == 8 && ProcId == 3)) && JobStatus == 1"
-        " && NumShadowStarts =?= undefined"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [

@@ -16,7 +16,7 @@ from torchx_sched_mcad import checks
 from torchx_sched_mcad import scheduler as mcad
 from torchx_sched_mcad.appwrapper import APPWRAPPER
 from torchx_specs import AppDef, AppState, Resource, Role
-from torchx_specs.errors import NotSupportedError, RequestError
+from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 
 # This name stands for a class of conftest.py, which tests cannot import.
@@ -192,11 +192,6 @@ def test_roles_are_read_from_an_appwrapper() -> None:
     (found,) = APPWRAPPER.view("a", [dryrun(app).request.resource]).roles
     assert (found.name, found.replicas) == ("main", 2)
     assert described_role(found).args == ["-c", "true"]
-
-
-def test_an_appwrapper_cannot_be_withdrawn() -> None:
-    with pytest.raises(NotSupportedError, match="MCAD may create the pods"):
-        mcad.create_scheduler("test").withdraw("team:app-x")
 
 
 def test_list_and_submit_use_the_same_namespace(api: ApiDouble) -> None:

@@ -460,18 +460,10 @@ class CountsNoGpus(FakeScheduler):
 
 
 class DeniesWhatItDoes(FakeScheduler):
-    def withdraw(self, app_id: str) -> bool:
-        return False
+    def gpus(self, cfg: Any = None) -> Any:
+        return None
 
     features = FakeScheduler.features
-
-
-class WithdrawsWhatRuns(FakeScheduler):
-    features = replace(FakeScheduler.features, withdrawal=True)
-
-    def withdraw(self, app_id: str) -> bool:
-        self.cancel(app_id)
-        return True
 
 
 class WaitsForNobody(FakeScheduler):

@@ -79,7 +79,6 @@ WRONG = [
     ("WaitsForServers", "test_a_role_that_ends_the_app"),
     ("CountsNoGpus", "test_gpus_of_the_cluster_are_counted"),
     ("DeniesWhatItDoes", "test_a_call_for_which_the_record_denies_the_feature_is_an_error"),
-    ("WithdrawsWhatRuns", "test_an_app_that_has_started_is_not_withdrawn"),
     ("WaitsForNobody", "test_an_app_waits_for_another"),
     ("ShowsNoRequest", "test_the_native_request_of_an_app"),
     ("WaitsForTheNewline", "test_text_without_a_newline_is_followed"),
@@ -125,8 +124,6 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
         "test_the_native_request_of_an_app",
         "test_gpus_of_the_cluster_are_counted",
         "test_an_app_waits_for_another",
-        "test_an_app_that_has_started_is_not_withdrawn",
-        "test_a_withdrawn_app_never_starts",
         "test_no_more_apps_than_allowed_run_at_the_same_time",
         "test_text_without_a_newline_is_followed",
     }

@@ -112,7 +112,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         exec=True,
         ports=True,
         archives=True,
-        withdrawal=No("an engine starts containers at once"),
     )
     request_rules = RULES
     default_workspace_type: ClassVar[str] = "docker"

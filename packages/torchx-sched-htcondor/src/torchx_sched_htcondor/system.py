@@ -34,8 +34,6 @@ _FACTORY = "ClusterId,JobBatchName,JobMaterializeNextProcId,TotalSubmitProcs,QDa
 _VACATED = {1005: "preempted", 1008: "its machine did not answer"}
 # HTCondor sends the signal to the script alone.
 _ON_SIGNAL = "    trap '' TERM; kill -TERM 0; trap tx_on_signal TERM"
-# Selects jobs that have never started: condor_hold would kill a running job.
-_NOT_STARTED = "JobStatus == 1 && NumShadowStarts =?= undefined"
 
 
 class HTCondor(BatchSystem):
@@ -204,14 +202,6 @@ class HTCondor(BatchSystem):
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["condor_rm", *job_ids]
-
-    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
-        parts = [job_id.partition(".") for job_id in job_ids]
-        jobs = " || ".join(
-            f"(ClusterId == {cluster}" + (f" && ProcId == {proc})" if dot else ")")
-            for cluster, dot, proc in parts
-        )
-        return ["condor_hold", "-constraint", f"({jobs}) && {_NOT_STARTED}"]
 
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["condor_release", *job_ids]

@@ -103,7 +103,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         archives=No("the API has no files of pods"),
         arrays=True,
         array_limit=True,
-        withdrawal=No("the API cannot cancel a Job only if none of its pods has started"),
         gpus=True,
     )
     request_rules = RULES

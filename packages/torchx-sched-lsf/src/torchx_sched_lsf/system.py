@@ -289,9 +289,6 @@ class Lsf(BatchSystem):
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["bkill", *job_ids]
 
-    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["bstop", *job_ids]
-
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["bresume", *job_ids]
 

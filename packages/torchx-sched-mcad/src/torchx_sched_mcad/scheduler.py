@@ -53,7 +53,6 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         ends_app=No("an AppWrapper ends with the last of its pods"),
         arrays=No("an AppWrapper contains the pods of one app"),
         array_limit=No("an AppWrapper contains the pods of one app"),
-        withdrawal=No("MCAD may create the pods of an AppWrapper at any time"),
     )
     backends = (APPWRAPPER,)
 

@@ -159,9 +159,6 @@ class Sge(BatchSystem):
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["qdel", *job_ids]
 
-    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["qhold", "-h", "u", *job_ids]
-
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["qrls", "-h", "u", *job_ids]
 

@@ -280,9 +280,6 @@ class Slurm(BatchSystem):
         words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
         return ["scancel", *_cluster(job_ids), *words]
 
-    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["scontrol", *_cluster(job_ids), "hold", *_selectors(job_ids)]
-
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["scontrol", *_cluster(job_ids), "release", *_selectors(job_ids)]
 

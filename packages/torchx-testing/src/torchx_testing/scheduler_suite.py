@@ -69,7 +69,6 @@ _CALLS: Mapping[str, Callable[[Scheduler[Any]], object]] = {
     "archives": lambda s: list(s.app_sessions.read_archive("app", "main", 0, "file")),
     "array_limit": lambda s: list(s.app_arrays.submit([], 1)),
     "dependencies": lambda s: s.with_dependency({}, "app", "any"),
-    "withdrawal": lambda s: s.withdraw("app"),
     "gpus": lambda s: s.gpus({}),
 }
 
@@ -375,30 +374,6 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert status.state in (AppState.SUBMITTED, AppState.PENDING)
         runner.cancel(first)
         assert self.finish(runner, second).state == AppState.SUCCEEDED
-
-    def test_an_app_that_has_started_is_not_withdrawn(
-        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
-    ) -> None:
-        self.needs("withdrawal")
-        if problem := scheduler.withdrawal_problem(cfg):
-            pytest.skip(problem)
-        handle = self.started(runner, cfg, self.sh("sleep 300"))
-        assert scheduler.withdraw(parse_app_handle(handle).app_id) is False
-        assert self.state(runner, handle) == AppState.RUNNING
-
-    def test_a_withdrawn_app_never_starts(
-        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
-    ) -> None:
-        self.needs("withdrawal")
-        self.needs("cancel_pending")
-        options = {**cfg, **(self.pending_cfg or {})}
-        if problem := scheduler.withdrawal_problem(options):
-            pytest.skip(problem)
-        handle = self.submit(runner, options, self.sh("sleep 300"))
-        app_id = parse_app_handle(handle).app_id
-        assert scheduler.withdraw(app_id) is True
-        assert scheduler.withdraw(app_id) is True
-        assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
 
     def test_kill_ends_a_running_app(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]

@@ -20,7 +20,7 @@ from torchx_kit.jobs.records import JobRecord
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.schedulers.features import No, SchedulerFeatures
@@ -63,7 +63,6 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         last=True,
         partial=True,
         log_order=No("log files do not show which line of two files came first"),
-        withdrawal=True,
         hosts=True,
         arrays=True,
         array_limit=True,
@@ -348,28 +347,3 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self._index.put(entry)
         if entry.element is not None and entry.jobs:
             self._listings.forget(entry.jobs[0])
-
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel an app unless one of its jobs has started; see :meth:`Scheduler.withdraw`.
-
-        Raises:
-            RequestError: The app is an array, or was submitted with another ``$TORCHX_HOME``.
-            BatchError: The system refuses, or cannot be reached.
-        """
-        from torchx_kit.batch.submit import add_job_ids
-        from torchx_kit.batch.withdrawal import withdraw
-
-        entry = self._entry(app_id)
-        if entry is None or entry.names:
-            reason = "an array" if entry else "not in this user's index of apps"
-            raise RequestError(
-                f"'{app_id}' is {reason}; only one app that this user submitted can be withdrawn"
-            )
-        if entry.final is None and not entry.deleted:
-            add_job_ids(self.system, [entry], self.system.listing(None)[0].values())
-            if withdraw(self.system, entry):
-                self._mark_as_cancelled(entry)
-                return True
-        described = self.describe(app_id)
-        is_cancelled = described is not None and described.state == AppState.CANCELLED
-        return is_cancelled and not JobRecord(self._host, entry.record).has_begun()

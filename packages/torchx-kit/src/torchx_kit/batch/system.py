@@ -174,12 +174,8 @@ class BatchSystem(ClusterClient):
         """Return the command that ends jobs or tasks."""
 
     @abstractmethod
-    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Return the command that keeps waiting jobs or tasks from starting."""
-
-    @abstractmethod
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Return the command that undoes :meth:`hold_argv`, and the hold of a submission."""
+        """Return the command that lets the held jobs of a submission start."""
 
     def task_id(self, job_id: str, index: int) -> str:
         """Return the id of a task.
@@ -291,16 +287,8 @@ class BatchSystem(ClusterClient):
         """
         self._change(self.cancel_argv, job_ids)
 
-    def hold(self, job_ids: Sequence[str]) -> None:
-        """Keep waiting jobs or tasks from starting; a job that has ended is not an error.
-
-        Raises:
-            BatchError: The system refuses, or cannot be reached.
-        """
-        self._change(self.hold_argv, job_ids)
-
     def release(self, job_ids: Sequence[str]) -> None:
-        """Undo :meth:`hold`; a job that has ended is not an error.
+        """Let held jobs of a submission start; a job that has ended is not an error.
 
         Raises:
             BatchError: The system refuses, or cannot be reached.

@@ -12,7 +12,6 @@ line of fields, separated by spaces:
 - ``attempts`` and ``refused``: the attempts of an app with the option ``requeue``, and why it does
   not start again (:mod:`torchx_kit.scripts.attempt_script`).
 - ``started``: exists if one script runs all replicas, and has begun (Slurm).
-- ``withdrawing``: an empty directory; exists while a client holds the jobs to withdraw the app.
 
 ``<role>`` is the index of the role in the script, and ``<k>`` the index of the replica in its role.
 """
@@ -146,26 +145,6 @@ class JobRecord:
         if len(fields) >= 5:
             record.ended, record.exit_code = int(fields[3]), process_exit_code(int(fields[4]))
         return record
-
-    def begin_withdrawal(self) -> bool:
-        """Record that a client is about to hold the app's jobs.
-
-        Returns:
-            True if an earlier client began a withdrawal and did not end it. If that client was
-            killed, the jobs may still be held.
-
-        Raises:
-            HostFileError: The record is not writable.
-        """
-        path = posixpath.join(self.path, "withdrawing")
-        has_begun = self.host.exists(path)
-        self.host.make_dirs(path, mode=0o700)
-        return has_begun
-
-    def end_withdrawal(self) -> None:
-        """Record that no client holds the app's jobs any more."""
-        with contextlib.suppress(HostError):
-            self.host.remove_empty_dir(posixpath.join(self.path, "withdrawing"))
 
     def first_failure(self) -> FirstFailure | None:
         """Return the replica that failed first, None if none has failed."""

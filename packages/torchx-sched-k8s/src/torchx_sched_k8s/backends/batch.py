@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
@@ -299,10 +298,8 @@ class BatchBackend(Backend):
                     str(job["metadata"]["name"]),
                     state=state,
                     retries=int(supervision.max_restarts(job) or limit or 0),
-                    succeeded=range_numbers(
-                        "" if replaced else status.get("completedIndexes") or ""
-                    ),
-                    failed=range_numbers("" if replaced else status.get("failedIndexes") or ""),
+                    succeeded=_indices("" if replaced else status.get("completedIndexes") or ""),
+                    failed=_indices("" if replaced else status.get("failedIndexes") or ""),
                     wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
                     ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
                     owner_uid=str(job["metadata"].get("uid") or ""),
@@ -382,3 +379,16 @@ class BatchBackend(Backend):
 
 
 BATCH = BatchBackend()
+
+
+def _indices(text: str) -> frozenset[int]:
+    """Return the indices in a list of ranges.
+
+    >>> sorted(_indices("1-3,7"))
+    [1, 2, 3, 7]
+    """
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)

@@ -401,32 +401,6 @@ class Scheduler(ABC, Generic[T]):
         """End and remove an app that exists. The default only ends it."""
         self._cancel_existing(app_id)
 
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel an app unless it has started; return True if the app will never start.
-
-        The feature is ``withdrawal``. Sweeps on several schedulers submit an element to another
-        scheduler only if this method has returned True. If the result is False, the app is
-        unchanged; the result is also False if the scheduler cannot prevent the app's start at
-        present. A second call for a withdrawn app returns True again. The implementation must
-        prevent the app's start before it cancels the app: no process of an app may have begun if
-        the result is True.
-
-        Args:
-            app_id: The app's id.
-
-        Raises:
-            TorchXError: It is unknown whether the app has started. The caller must call again.
-        """
-        raise self.features.error("withdrawal", self.backend)
-
-    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return why apps with these options cannot be withdrawn; None if they can be.
-
-        Args:
-            cfg: The scheduler's options.
-        """
-        return None
-
     # The following methods read logs, and access running replicas.
 
     @property

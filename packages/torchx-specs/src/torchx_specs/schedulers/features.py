@@ -40,7 +40,6 @@ _USES = {
     "hosts": "use another machine than this one",
     "archives": "copy files without tar in the replica",
     "array_limit": "limit how many of the apps run at the same time",
-    "withdrawal": "take an app back from the queue before it starts",
     "gpus": "count the GPUs of the cluster",
 }
 
@@ -106,7 +105,6 @@ class SchedulerFeatures:
         array_limit: Limit how many apps of an array run at the same time.
         mass_cancel: Cancel many apps with one request.
         mass_delete: Delete many apps with one request.
-        withdrawal: Take an app back from the queue before it starts.
         gpus: Count the GPUs of the cluster that are free, in use and unavailable.
     """
 
@@ -166,7 +164,6 @@ class SchedulerFeatures:
     array_limit: Feature = False
     mass_cancel: Feature = False
     mass_delete: Feature = False
-    withdrawal: Feature = False
 
     # The cluster.
     gpus: Feature = False

@@ -22,8 +22,6 @@ OPTIONAL_METHODS: Mapping[type[Any], Sequence[str]] = {
         "delete",
         "kill",
         "wait",
-        "withdraw",
-        "withdrawal_problem",
         "with_dependency",
         "lives_in_client",
         "gpus",
