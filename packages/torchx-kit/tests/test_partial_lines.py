@@ -240,7 +240,7 @@ def test_an_incomplete_line_that_stays_costs_almost_nothing(tmp_path: Path) -> N
     reads: list[float] = []
     read_new = followed.read_new
     followed.read_new = lambda: (reads.append(followed.last_read), read_new())[1]  # type: ignore[method-assign]
-    blocks = follow(iter([(0, followed)]), 1)
+    blocks = follow(iter([(0, followed)]))
     items = (item for _, block in blocks for item in block)  # type: ignore[union-attr]
     assert [next(items), next(items)] == ["a\n", "10%"]
     threading.Timer(1.0, ended.set).start()

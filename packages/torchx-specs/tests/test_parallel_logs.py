@@ -53,6 +53,16 @@ def test_an_error_ends_the_log_of_its_replica_only() -> None:
     assert [str(error) for error in errors.values()] == ["no log"]
 
 
+def test_more_followed_logs_than_threads_are_all_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(parallel, "MAX_FOLLOWED", 2)
+    replicas = [("r", k) for k in range(5)]
+    lines, _ = collect(read_in_threads(lambda role, k: [f"{k}\n"], iter(replicas), True))
+    assert lines == {("r", k): [f"{k}\n"] for k in range(5)}
+    assert caplog.messages == ["following 2 replicas at once; the others follow as those end"]
+
+
 def test_no_replicas_yield_nothing() -> None:
     assert list(read_in_threads(lambda role, k: [], [])) == []
 

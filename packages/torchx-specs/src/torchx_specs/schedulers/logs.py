@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from torchx_specs.schedulers.features import Ability, S
@@ -73,8 +74,8 @@ class Logs(Ability[S]):
 
         Args:
             app_id: The app.
-            replicas: The replicas. The default follows the logs of at most
-                :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` at the same time.
+            replicas: The replicas. The next one is taken when a log can be read. The default
+                follows at most :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` at once.
             query: Which lines.
 
         Returns:
@@ -85,10 +86,10 @@ class Logs(Ability[S]):
         from torchx_specs.schedulers.parallel_logs import read_in_threads
 
         closing = closing_of(self.scheduler)
+        if query.should_tail:  # begin to follow no further logs after the scheduler was closed
+            replicas = takewhile(lambda _: not closing.is_set(), replicas)
 
         def read(role: str, k: int) -> Iterable[str]:
-            # Begin to follow no further logs after the scheduler was closed.
-            is_over = query.should_tail and closing.is_set()
-            return () if is_over else self.read(app_id, role, k, query)
+            return self.read(app_id, role, k, query)
 
         return read_in_threads(read, replicas, query.should_tail)

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from torchx_specs.schedulers.log_items import MAX_FOLLOWED, Replica
 
@@ -18,6 +18,8 @@ BLOCK_LINES = 512
 _MAX_WAITING = 8192
 # The longest wait that a signal cannot interrupt, in seconds.
 _SIGNAL_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
 
 # A replica with lines or the error of its log; None at the end of a thread.
 _Queue = queue.Queue["tuple[Replica, list[str] | Exception] | None"]
@@ -32,12 +34,7 @@ def read_in_threads(
 
     With ``should_tail``, each line is yielded without delay.
     """
-    wanted = list(replicas)
-    most = MAX_FOLLOWED if should_tail else MAX_READ
-    if should_tail and len(wanted) > most:
-        text = "following %d replicas at once; the other %d follow as those end"
-        logging.getLogger(__name__).warning(text, most, len(wanted) - most)
-    rest = iter(wanted)
+    rest = iter(replicas)
     lock = threading.Lock()
     closed = threading.Event()
     size = 1 if should_tail else BLOCK_LINES
@@ -63,14 +60,20 @@ def read_in_threads(
             found.put(None)
 
     running = 0
+    most = MAX_FOLLOWED if should_tail else MAX_READ
     try:
-        for _ in range(most):
-            replica = take()
-            if replica is None:
-                break
+        replica = take()
+        while replica is not None and running < most:
             running += 1
             name = f"log-{replica[0]}"
             threading.Thread(target=read_logs, args=(replica,), name=name, daemon=True).start()
+            replica = take()
+        if replica is not None:
+            rest = chain([replica], rest)
+            if should_tail:
+                logger.warning(
+                    "following %d replicas at once; the others follow as those end", most
+                )
         while running:
             ended, blocks = _waiting_blocks(found)
             running -= ended
