@@ -57,8 +57,19 @@ def test_more_followed_logs_than_threads_are_all_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(parallel, "MAX_FOLLOWED", 2)
-    replicas = [("r", k) for k in range(5)]
-    lines, _ = collect(read_in_threads(lambda role, k: [f"{k}\n"], iter(replicas), True))
+    is_third_taken = threading.Event()
+
+    def replicas() -> Iterator[Replica]:
+        for k in range(5):
+            if k == 2:
+                is_third_taken.set()
+            yield "r", k
+
+    def read(role: str, k: int) -> Iterator[str]:
+        is_third_taken.wait()
+        yield f"{k}\n"
+
+    lines, _ = collect(read_in_threads(read, replicas(), True))
     assert lines == {("r", k): [f"{k}\n"] for k in range(5)}
     assert caplog.messages == ["following 2 replicas at once; the others follow as those end"]
 
