@@ -31,7 +31,7 @@ def test_long_log_is_searched_and_a_slow_expression_is_stopped(
     expect(status).to_contain_text("10 matches")
     page.get_by_label("matches only").check()
     expect(page.locator(".line")).to_have_count(10)
-    search.fill("/^(\\w+\\s?)*!$/")
+    search.fill("/^(.+)+!$/")
     expect(status).to_contain_text("stopped after 1 s")
     search.fill("LINE 199999")
     expect(status).to_contain_text("0 matches")

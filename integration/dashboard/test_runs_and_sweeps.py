@@ -40,6 +40,7 @@ def test_runs_are_filtered_compared_and_their_artifacts_are_safe(
     for order in ("descending", "ascending"):
         page.get_by_role("button", name=name).click()
         expect(page.get_by_role("columnheader", name=name)).to_have_attribute("aria-sort", order)
+        expect(page.locator(".trow")).to_have_count(6)  # the rows follow the heading
         values = [float(text) for text in column(page, name)]
         assert values == sorted(values, reverse=order == "descending")
         assert len(values) == 6

@@ -58,6 +58,13 @@ class TestRunReplica:
         assert report is not None
         assert report.exit_code == 4
 
+    def test_replica_of_an_earlier_attempt_reports_nothing(self, record: JobRecord) -> None:
+        assert run_replica(record, "exit 0") == 0
+        present = record.text("replica-1-3")
+        assert run_replica(record, "exit 4", before="tx_is_over() { true; }") == 4
+        assert record.text("replica-1-3") == present
+        assert record.first_failure() is None
+
     def test_process_is_restarted_in_place(self, record: JobRecord) -> None:
         function = 'echo try; [ "$(grep -c try "$tx_log.out")" = 3 ] || exit 1'
         assert run_replica(record, function, restarts=5) == 0

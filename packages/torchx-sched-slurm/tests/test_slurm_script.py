@@ -75,6 +75,21 @@ def test_script_is_valid_bash(scheduler: SlurmScheduler) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("requeues", "reports"), [("0", False), ("1", True)])
+def test_replica_of_an_earlier_attempt_reports_nothing(
+    scheduler: SlurmScheduler, tmp_path: Path, requeues: str, reports: bool
+) -> None:
+    """A node that the controller has lost may still run the replica."""
+    path = tmp_path / "script.sh"
+    path.write_text(script_text(scheduler, role(entrypoint="false", args=[])))
+    (tmp_path / "started").write_text("1 7 100\n")
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}
+    words = ["replica", str(tmp_path), str(tmp_path), "7", requeues]
+    subprocess.run(["/bin/bash", str(path), *words], env=environ, check=False)
+    assert (tmp_path / "failed").exists() is reports
+    assert (tmp_path / "replica-0-0").exists() is reports
+
+
 class TestRequeue:
     """The script of a failed job, run with doubles of Slurm's commands."""
 

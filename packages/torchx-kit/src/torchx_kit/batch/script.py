@@ -151,8 +151,11 @@ mkdir -p -m 700 "$tx_record" || exit 1
 _ATTEMPT = """{functions}{agreement}
 export TORCHX_MAX_RETRIES=$tx_tries
 tx_tries=0 tx_attempt=0
+tx_is_over() {{
+    [ -e "$tx_record/began-$((tx_attempt + 1))-$tx_n-$tx_k" ]
+}}
 tx_hosts() {{
-    cat "$tx_record/began-$tx_attempt-"*
+    cat "$tx_record/began-$tx_attempt-"* 2> /dev/null | paste -sd , -
 }}
 tx_find_attempt
 # If this job has begun the attempt before, the batch system has ended it.

@@ -128,15 +128,16 @@ tx_step() {{
         | sed -n 's/^step-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1)
     echo "${{tx_found:--}}"
 }}
-# Prints the names of the machines of this attempt, a line each.
+# Prints the names of the machines of this attempt, separated by commas. Images may lack programs
+# such as tr, so only scripts with names to print need these.
 tx_hosts() {{
     :
 }}
 # Adds the line of a start or an end. Arguments: start and number, or end and reason.
 tx_note() {{
     tx_field=${{TORCHX_RESUME_DIR-}}
-    [ "$1" != end ] || tx_field=$(tx_hosts 2> /dev/null | sort -u | tr '\\n' ,)
-    echo "$1 $2 $(date +%s) $(tx_step) ${{tx_field%,}}" >> "$tx_events"
+    [ "$1" != end ] || tx_field=$(tx_hosts)
+    echo "$1 $2 $(date +%s) $(tx_step) $tx_field" >> "$tx_events"
 }}
 # Returns 0 if exit code $1 of a replica, or a rank in attempt $2, asks for another attempt.
 tx_is_requested() {{

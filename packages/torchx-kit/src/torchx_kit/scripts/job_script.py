@@ -176,8 +176,9 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`. The script
 #: must have traps that set ``tx_ending`` when a signal requests the end of the job. If it sets
-#: ``tx_attempt``, the script itself decides whether an end is the app's failure. After
-#: this code, the script may have the code of :func:`~torchx_kit.scripts.setup_script.render_setup`.
+#: ``tx_attempt``, the script itself decides whether an end is the app's failure. After this code,
+#: the script may define ``tx_is_over`` again, and may have the code of
+#: :func:`~torchx_kit.scripts.setup_script.render_setup`.
 RUN_REPLICA = """\
 tx_setup=
 # Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
@@ -208,14 +209,19 @@ tx_run() {
     done
     printf -v tx_end '%(%s)T' -1
     tx_report "$tx_try $tx_node $tx_now $tx_end $tx_code"
-    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ] && [ -z "${tx_attempt-}" ]; then
+    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ] && [ -z "${tx_attempt-}" ] && ! tx_is_over; then
         (set -C && echo "$tx_role $tx_replica $tx_node $tx_code" > "$tx_record/failed") \\
             2> /dev/null && tx_first=1
     fi
     return "$tx_code"
 }
+# Returns 0 if this replica belongs to an earlier attempt, and runs on because its node was lost.
+tx_is_over() {
+    false
+}
 # Replaces a file as a whole, so that readers see no part of it; in place if mv is killed.
 tx_report() {
+    ! tx_is_over || return 0
     tx_file=$tx_record/replica-$tx_role-$tx_replica
     { echo "$1" > "$tx_file.new" && mv -f "$tx_file.new" "$tx_file"; } || echo "$1" > "$tx_file"
 }"""

@@ -284,6 +284,7 @@ trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
 _END = """\
 # Requeues a job that failed, or reports its end. tx_code is the exit code.
 tx_end() {
+    ! tx_is_over || exit 1 # this node was lost, and the job runs again elsewhere
     echo "job exited with code $tx_code"
     # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
     if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
@@ -315,7 +316,7 @@ tx_end() {
 # lost with its node.
 _BEGIN_ATTEMPT = """{functions}
 tx_hosts() {{
-    cat "$tx_record/nodes"
+    paste -sd , "$tx_record/nodes" 2> /dev/null
 }}
 case $(tail -n 1 "$tx_events" 2> /dev/null) in start*) tx_note end node-failure ;; esac
 export TORCHX_ATTEMPT=$tx_start
@@ -407,6 +408,7 @@ tx_cause() {
 }
 # Ends an attempt: requeues the job, or reports its end. tx_code is the exit code.
 tx_end() {
+    ! tx_is_over || exit 1 # this node was lost, and the job runs again elsewhere
     echo "job exited with code $tx_code"
     trap '' ALRM
     [ -z "$tx_timers" ] || kill $tx_timers
@@ -485,9 +487,14 @@ tx_roles=(
 {functions}
 
 {run_replica}
+tx_is_over() {{
+    read -r tx_present _ < "$tx_record/started" && [ "$tx_present" != "$tx_start" ]
+}} 2> /dev/null
 
-# In a task of srun, $2 is the record, $3 is the directory of the logs, and $4 is the id of the job.
+# In a task of srun, $2 is the record, $3 is the directory of the logs, $4 is the id of the job, and
+# $5 is the number of its requeues.
 if [ "${{1-}}" = replica ]; then
+    tx_start=$5
 {load_task}    trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
     trap 'tx_ending=1' INT TERM
     tx_k=$SLURM_PROCID tx_ending=
