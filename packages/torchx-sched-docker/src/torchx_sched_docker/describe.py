@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import docker.errors
 
-from torchx_kit.images.engine import EngineError, engine_errors
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.times import datetime_of
+from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_PREFIX_ARGS,

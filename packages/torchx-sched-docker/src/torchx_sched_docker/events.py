@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from torchx_kit.images.engine import NoEngineError, engine_errors
+from torchx_sched_docker.client import NoEngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID
 
 if TYPE_CHECKING:

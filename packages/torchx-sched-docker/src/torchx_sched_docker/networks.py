@@ -6,8 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from torchx_kit.images.engine import EngineError, engine_errors
-from torchx_sched_docker.client import connect
+from torchx_sched_docker.client import EngineError, connect, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_VERSION
 from torchx_sched_docker.request import NETWORK, network_name
 from torchx_sched_docker.states import summary_state

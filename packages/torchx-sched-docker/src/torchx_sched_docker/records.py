@@ -14,11 +14,11 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.images.engine import EngineError, engine_errors
 from torchx_kit.jobs.records import REPORTS, JobRecord
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
 from torchx_sched_docker.attempts import RECORD
+from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID
 from torchx_specs.model.status import AppState, ReplicaStatus, is_terminal
 

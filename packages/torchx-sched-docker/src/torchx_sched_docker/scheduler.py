@@ -16,13 +16,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
-from torchx_kit.images.engine import EngineError, NoEngineError, engine_errors
-from torchx_kit.images.engine import has_docker as has_docker
 from torchx_kit.jobs.attempts import make_resume_dir
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_docker.client import connect
+from torchx_sched_docker.client import EngineError, NoEngineError, connect, engine_errors
+from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME

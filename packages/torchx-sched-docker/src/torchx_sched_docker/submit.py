@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
-from torchx_kit.images.engine import EngineError, engine_errors, engine_message
+from torchx_kit.images.engine import engine_message
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
+from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_REQUEUE, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records

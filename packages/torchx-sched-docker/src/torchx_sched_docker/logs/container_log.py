@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import urllib3.exceptions
 
 from torchx_kit.errors import translated_errors
-from torchx_kit.images.engine import EngineError, NoEngineError, translate_error
 from torchx_kit.logs.lines import filter_regex
 from torchx_kit.retry import Backoff
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
+from torchx_sched_docker.client import EngineError, NoEngineError, translate_error
 from torchx_sched_docker.states import inspected_state
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.model.status import is_terminal

@@ -1,7 +1,7 @@
 # Type stub: the names of the module beside it.
 from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_kit.names.ids import make_unique as make_unique
-from torchx_kit.images.engine import has_docker as has_docker
+from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
