@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, lines, read_pids, run, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.build_request import add_attempts
 from torchx_sched_local.scheduler import LocalScheduler
 from torchx_specs import AppDef, AppState, RequestError, Role
@@ -171,9 +172,14 @@ def test_running_attempt_is_described(scheduler: LocalScheduler, tmp_path: Path)
     script = f"{COMMIT}[ $TORCHX_ATTEMPT = 1 ] || exit 75; echo $$ > {tmp_path}/pid; sleep 1000"
     app_id = submit(scheduler, sh(script), resume_dir=f"{tmp_path}/resume")
     read_pids(tmp_path / "pid")
-    found = scheduler.describe(app_id)
+
+    def second_attempt() -> DescribeAppResponse | None:
+        found = scheduler.describe(app_id)
+        return found if found and len(found.attempts) == 2 else None
+
+    # The supervisor starts an attempt before it has written the end of the last one to the journal.
+    found = wait_for(second_attempt)
     scheduler.cancel(app_id)
-    assert found is not None
     assert found.state == AppState.RUNNING
     last = found.attempts[-1]
     assert last == AttemptStatus(1, last.started, None, None, 0, 1, (socket.gethostname(),))
