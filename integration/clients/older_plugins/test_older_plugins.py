@@ -31,7 +31,9 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def plugins(call: Call) -> dict[str, Any]:
-    shown: dict[str, Any] = json.loads(succeeded(call("torchx", "plugins", "-o", "json")))
+    done = call("torchx", "plugins", "-o", "json")
+    shown: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (2 if shown["problems"] or shown["conflicts"] else 0), done.stderr
     return shown
 
 

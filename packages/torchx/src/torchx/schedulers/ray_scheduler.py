@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from torchx._backend import refuse_names
+
+create_scheduler: Callable[..., NoReturn]
 
 refuse_names(__name__, "there is no scheduler 'ray'; use the scheduler 'kubernetes' or 'slurm'")
