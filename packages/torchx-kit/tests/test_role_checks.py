@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from torchx_kit import role_checks
@@ -30,6 +32,12 @@ def test_an_unknown_role_names_the_nearest() -> None:
         match=r"app a has no role 'trainr'; did you mean 'trainer'\? roles: trainer, ps",
     ):
         role_checks.check_replica("a", {"trainer": 2, "ps": 1}, "trainr", 0)
+
+
+def test_a_role_that_is_no_text_is_unknown() -> None:
+    role: Any = None  # What callers of `Runner.log_lines` pass for "the only role".
+    with pytest.raises(UnknownReplicaError, match="app a has no role 'None'; roles: trainer"):
+        role_checks.check_replica("a", {"trainer": 2}, role, 0)
 
 
 @pytest.mark.parametrize("index", [-1, 2])

@@ -18,16 +18,21 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
+def nearest(name: object, candidates: Iterable[str]) -> str:
     """Return `` did you mean 'x'?`` for the candidate closest to ``name``, or an empty string.
 
-    Letter case, and ``-`` in place of ``_``, do not count as differences.
+    Letter case, and ``-`` in place of ``_``, do not count as differences. A name from a caller in
+    Python may be no text.
     """
     import difflib
 
-    by_folded = {c.lower().replace("-", "_"): c for c in candidates}
-    found = difflib.get_close_matches(name.lower().replace("-", "_"), by_folded, n=1, cutoff=0.6)
+    by_folded = {_folded(c): c for c in candidates}
+    found = difflib.get_close_matches(_folded(str(name)), by_folded, n=1, cutoff=0.6)
     return f" did you mean '{by_folded[found[0]]}'?" if found else ""
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def one_line(message: object) -> str:
