@@ -19,7 +19,9 @@ def test_the_report_of_local_cwd(make_site: Callable[[], Any]) -> None:
     summary = data["summary"]
     assert summary["failed"] == 0
     assert summary["passed"] > 80
-    assert set(data["unsupported"]) == {"cancel_pending", "secrets"}
+    lacking = set(data["unsupported"])
+    assert {"cancel_pending", "secrets", "dependencies"} <= lacking
+    assert not lacking & {"exec", "logs", "ports", "requeue"}
     assert {"torchx-cli", "torchx-sched-local", "torchx-testing"} <= {
         name.replace("_", "-") for name in data["versions"]
     }
