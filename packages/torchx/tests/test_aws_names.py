@@ -6,8 +6,6 @@ from datetime import timezone
 
 import pytest
 
-pytest.importorskip("torchx_sched_aws")
-
 from torchx.schedulers.aws_batch_scheduler import (
     DEFAULT_ROLE_NAME,
     JOB_STATE,
