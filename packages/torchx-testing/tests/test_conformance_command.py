@@ -1,4 +1,4 @@
-"""Tests of ``torchx conformance`` with a fake scheduler, in a separate process; and of its reports."""
+"""Tests of ``torchx conformance`` with a fake scheduler, in another process; and of its reports."""
 
 from __future__ import annotations
 

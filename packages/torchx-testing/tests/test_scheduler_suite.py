@@ -207,7 +207,7 @@ class TestDeclarations:
 
 
 def test_patience_is_an_option(tmp_path: Path) -> None:
-    never = case("NeverStarts", "test_running_is_reported")
+    never = case("NeverStarts", "test_cancel_a_running_app")
     run = run_cases(tmp_path, IMPORTS, [never], "--torchx-timeout", "0.5")
     assert "has not started after 0.5 seconds" in run.text
 

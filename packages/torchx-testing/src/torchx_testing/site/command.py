@@ -39,9 +39,7 @@ TESTS_FAILED = 1
     multiple=True,
     help="Skip the tests of a feature that your site lacks; may be repeated.",
 )
-@click.option(
-    "--image", default="", help="Run the jobs in this image, which needs sh and base64."
-)
+@click.option("--image", default="", help="Run the jobs in this image, which needs sh and base64.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
