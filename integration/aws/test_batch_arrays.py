@@ -16,7 +16,6 @@ from aws_moto import QUEUE
 from patience import wait_for
 from torchx_sched_aws.batch.scheduler import TAG_DELETED, AWSBatchScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
-from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import DescribeAppResponse
 
 
@@ -77,12 +76,6 @@ def test_one_request_submits_all_apps(scheduler: AWSBatchScheduler, double: AwsD
     assert (role.entrypoint, role.args[0], role.env["NUMBER"]) == ("sh", "-c", "2")
     assert (role.env["SAME"], role.env["EMPTY"]) == ("it's\n$x", "")
     assert ended(scheduler, array).state == AppState.FAILED
-
-
-def test_a_limit_is_refused(scheduler: AWSBatchScheduler) -> None:
-    with pytest.raises(NotSupportedError, match="cannot limit how many of the apps run"):
-        list(submit(scheduler, ["true"] * 5, max_parallel=3))
-    assert scheduler.list() == []
 
 
 def test_arrays_are_split_by_the_size_of_the_definition(scheduler: AWSBatchScheduler) -> None:

@@ -19,7 +19,7 @@ from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.client import LOG_REQUESTS_PER_SECOND, RateLimit
-from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -85,45 +85,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         self.finish(runner, self.submit(runner, cfg, self.sh("exit 0")))
         (made,) = [call for call in double.calls if call.name == "RegisterJobDefinition"]
         assert made.params["type"] == "multinode"
-
-
-def test_nodes_know_the_address_of_the_first_node(
-    scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    script = f'name={macros.rank0_env}; eval "echo \\"\\${{$name:-localhost}}\\""'
-    app_id = scheduler.submit(app(sh(script, num_replicas=3)), CFG)
-    ended(app_id)
-    lines = [list(scheduler.log_iter(app_id, "worker", k)) for k in range(3)]
-    assert lines == [["localhost\n"], ["127.0.0.1\n"], ["127.0.0.1\n"]]
-
-
-def test_nodes_talk_to_each_other(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    program = """
-import os, socket, sys, time
-port = int(sys.argv[1])
-main = os.environ.get("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")
-if main is None:
-    server = socket.create_server(("127.0.0.1", port))
-    print(sorted(server.accept()[0].recv(9) for _ in range(2)))
-else:
-    while True:
-        try:
-            with socket.create_connection((main, port)) as connection:
-                connection.send(os.environ["AWS_BATCH_JOB_NODE_INDEX"].encode())
-            break
-        except OSError:
-            time.sleep(0.05)
-"""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    role = sh("", num_replicas=3)
-    role.entrypoint, role.args = sys.executable, ["-c", program, port]
-    app_id = scheduler.submit(app(role), CFG)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
 
 
 def test_logs_contain_all_attempts_of_a_node(

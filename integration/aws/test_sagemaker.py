@@ -260,22 +260,3 @@ def test_long_commands_arrive_on_every_instance(
         expected = [w.replace(macros.replica_id, str(k)) for w in words]
         text = "".join(scheduler.log_iter(app_id, "worker", k))
         assert text == "".join(f"<{w}>" for w in expected) + f"\n{'y' * 600}\nk{k}\n"
-
-
-def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None:
-    cfg = f"role={ROLE},instance_type=ml.m5.large"
-    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "-cfg", cfg)
-    printed = torchx(*words, "--dryrun", "utils.echo", "--msg", "hello there")
-    assert printed.returncode == 0, printed.stderr
-    assert "ContainerArguments:\n    - hello there\n" in printed.stdout
-    assert not use_double.counts
-    done = torchx(*words, "--wait", "utils.echo", "--msg", "hello there")
-    assert done.returncode == 0, done.stderr
-    handle = done.stdout.split()[0]
-    assert handle.startswith("aws_sagemaker://torchx/echo-")
-    log = torchx("log", handle)
-    assert log.stdout.rstrip("\n").endswith("hello there"), log.stderr
-    assert "SUCCEEDED" in torchx("status", handle).stdout
-    assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
-    assert torchx("delete", handle).returncode == 0
-    assert torchx("status", handle).returncode == 1
