@@ -22,22 +22,16 @@ class _Stream:
     created: int
     times: list[int] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
-    pages: int = 0
 
 
 class Logs:
     """The double of CloudWatch Logs; methods with the name of an operation answer its requests.
 
     Attributes:
-        page_lines: Largest number of events in a page.
-        empty_page_every: If 7, every seventh page is empty although more events follow, which also
-            happens in the real service; 0 means no such pages.
         quota: Largest number of GetLogEvents requests in a second.
     """
 
     def __init__(self) -> None:
-        self.page_lines = 10_000
-        self.empty_page_every = 0
         self.quota = 25
         self._requests: list[float] = []
         self._groups: dict[str, dict[str, _Stream]] = {}
@@ -67,12 +61,8 @@ class Logs:
             if "endTime" in params:
                 end = bisect.bisect_left(stream.times, params["endTime"])
             first = bisect.bisect_left(stream.times, params.get("startTime", 0))
-            limit = min(params.get("limit", 10_000), self.page_lines)
+            limit = params.get("limit", 10_000)
             direction, at = self._position(params, first, end)
-            stream.pages += 1
-            if self.empty_page_every and stream.pages % self.empty_page_every == 0 and at < end:
-                token = f"f/{at:020}/e{stream.pages}"
-                return {"events": [], "nextForwardToken": token, "nextBackwardToken": token}
             if direction == "f":
                 low, high = at, _cut(stream, at, min(end, at + limit))
             else:

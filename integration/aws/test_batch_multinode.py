@@ -20,7 +20,6 @@ from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.client import LOG_REQUESTS_PER_SECOND, RateLimit
 from torchx_specs import AppDef, AppState, Resource, Role
-from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
 from torchx_testing.scheduler_suite import SchedulerConformance
@@ -100,22 +99,6 @@ def test_logs_contain_all_attempts_of_a_node(
         assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
 
 
-def test_following_fifty_pages_loses_and_repeats_no_line(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.logs.page_lines = 100
-    double.logs.empty_page_every = 7
-    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-    double.batch.child_notice = 300.0
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    expected = [f"line {i}\n" for i in range(5000)]
-    assert list(scheduler.log_iter(app_id, "worker", 1, should_tail=True)) == expected
-    double.reset()
-    assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
-    # There are fifty pages, an empty page for every seventh request, and one page at the end.
-    assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
 class CountingLimit(RateLimit):
     """Counts the requests that wait for the limit."""
 
@@ -151,15 +134,6 @@ def test_jobs_of_other_tools_are_not_listed(
     double.batch.fill(CFG["queue"], 2, definition_name=f"{DEFINITION_PREFIX}other", tags={})
     app_id = scheduler.submit(app(sh("true")), CFG)
     assert [item.app_id for item in scheduler.list()] == [app_id]
-
-
-def test_fargate_queue_is_refused_before_a_definition_is_registered(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.batch.add_queue("serverless", kind="FARGATE")
-    with pytest.raises(RequestError, match="'serverless' runs its jobs on Fargate"):
-        scheduler.submit(app(sh("true")), {"queue": "serverless"})
-    assert "RegisterJobDefinition" not in double.counts
 
 
 def test_list_sends_one_request_per_page_and_queues_concurrently(

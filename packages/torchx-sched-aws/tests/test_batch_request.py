@@ -18,7 +18,6 @@ from torchx_specs import (
     AppDef,
     BindMount,
     DeviceMount,
-    InvalidRunConfigException,
     Resource,
     RetryPolicy,
     Role,
@@ -336,15 +335,6 @@ def test_overlays_change_container_definition_and_submission(request_of: Request
         request_of(app=app)
 
 
-@pytest.mark.parametrize("name", ["-dash", "a b", "x" * 300, "ü", "a/b", "1"])
-def test_generated_names_are_valid(request_of: Request, name: str) -> None:
-    import re
-
-    job = request_of(role(name=name), app=AppDef(name, [role(name=name)]))
-    for made in (job.name, job.job_def["jobDefinitionName"]):
-        assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,127}", made)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -455,11 +445,6 @@ def test_queue_may_be_an_arn(request_of: Request) -> None:
     job = request_of(role(), queue=arn)
     assert job.app_id == f"gpu:{job.name}"
     assert job.submit_parameters("d")["jobQueue"] == arn
-
-
-def test_queue_is_required(scheduler: AWSBatchScheduler) -> None:
-    with pytest.raises(InvalidRunConfigException, match="queue"):
-        scheduler.submit_dryrun(AppDef("app", [role()]), {})
 
 
 def test_printed_request_is_yaml_without_secrets(scheduler: AWSBatchScheduler) -> None:

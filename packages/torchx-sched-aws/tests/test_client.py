@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,30 +129,6 @@ def test_retry_settings_of_the_environment_win(
     monkeypatch.setenv("AWS_RETRY_MODE", "standard")
     retries = Clients().client("batch").meta.config.retries
     assert (retries["mode"], retries["total_max_attempts"]) == ("standard", 2)
-
-
-def test_next_client_after_closing_reads_the_credentials_again(
-    credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    file = tmp_path / "credentials"
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
-    clients = Clients()
-
-    def write(key: str) -> None:
-        file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
-
-    def key() -> str:
-        client = clients.client("batch")
-        return str(client._request_signer._credentials.access_key)
-
-    write("first")
-    assert key() == "first"
-    write("second")
-    assert key() == "first"
-    clients.close()
-    assert key() == "second"
 
 
 def test_given_clients_are_used_and_not_closed() -> None:
