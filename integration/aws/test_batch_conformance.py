@@ -65,8 +65,7 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        # In moto, the child of an array job does not get its index, so submit single jobs.
-        return {"queue": QUEUE, "array": False}
+        return {"queue": QUEUE}
 
     @pytest.fixture(autouse=True)
     def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:
