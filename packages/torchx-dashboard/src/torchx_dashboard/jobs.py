@@ -112,19 +112,19 @@ class Jobs:
         if scheduler in self._now:
             self._now[scheduler].set()
 
-    async def listed(self, timeout: float = PATIENCE) -> dict[str, Row]:
+    async def listed(self) -> dict[str, Row]:
         """Query all schedulers once, and return the jobs of those that answer in time."""
-        await self._query(self._now, timeout)
+        await self._query(self._now)
         return self.rows()
 
     async def query_used(self) -> None:
         """Query the schedulers in use once, so that their jobs are known before a page asks."""
-        await self._query(self._used(), PATIENCE)
+        await self._query(self._used())
 
-    async def _query(self, names: Iterable[str], timeout: float) -> None:
+    async def _query(self, names: Iterable[str]) -> None:
         polls = [asyncio.create_task(self._poll_once(name)) for name in names]
         if polls:
-            await asyncio.wait(polls, timeout=timeout)
+            await asyncio.wait(polls, timeout=PATIENCE)
 
     def _used(self) -> list[str]:
         return [name for name in self._now if self.is_used(name)]
