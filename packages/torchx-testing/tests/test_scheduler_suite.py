@@ -57,7 +57,6 @@ WRONG = [
     ("CancelFails", "test_cancel_a_running_app"),
     ("NeverRetries", "test_retries"),
     ("KnowsEverything", "test_an_unknown_app"),
-    ("SubmitsOnDryRun", "test_dry_run_submits_nothing"),
     ("LeavesAFile", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("AsksOnDryRun", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("FollowsLate", "test_lines_come_while_the_job_runs"),

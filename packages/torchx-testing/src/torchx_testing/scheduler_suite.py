@@ -129,12 +129,6 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             assert str(info)
         watch.check()
 
-    def test_dry_run_submits_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        self.needs("list")
-        before = {item.app_id for item in runner.list(self.scheduler_name, cfg)}
-        runner.dryrun(AppDef("conf", [self.sh("exit 0")]), self.scheduler_name, cfg)
-        assert {item.app_id for item in runner.list(self.scheduler_name, cfg)} <= before
-
     @pytest.mark.gate
     def test_an_unknown_option_is_refused(self, runner: Runner, cfg: dict[str, Any]) -> None:
         app = AppDef("conf", [self.sh("exit 0")])
@@ -421,12 +415,6 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         is_watched = scheduler.wait(parse_app_handle(handle).app_id, 1.0)
         assert isinstance(is_watched, bool)
         assert time.monotonic() - begin < self.patience
-
-    def test_lives_in_client_is_a_plain_answer(
-        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
-    ) -> None:
-        info = runner.dryrun(AppDef("conf", [self.sh("exit 0")]), self.scheduler_name, cfg)
-        assert isinstance(scheduler.lives_in_client(info.cfg), bool)
 
     def test_logs_of_several_replicas_arrive_whole_and_in_order(
         self, runner: Runner, cfg: dict[str, Any]

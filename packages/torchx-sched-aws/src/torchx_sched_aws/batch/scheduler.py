@@ -36,7 +36,7 @@ from torchx_sched_aws.batch.submit import list_queues, submit
 from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
 from torchx_sched_aws.cloudwatch import LOG_DELAY
 from torchx_sched_aws.tags import TAG_TORCHX_VER
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
@@ -119,8 +119,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
         return (*request_problems(app, cfg), *requeue_problems(app, cfg))
 
-    def _make_request(self, app: AppDef, cfg: AWSBatchOpts) -> BatchJob:
-        return make_request(app, cfg)
+    def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
+        return AppDryRunInfo(make_request(app, cfg), str)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
@@ -166,12 +166,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         job = self.find_job(app_id)
         return None if job is None else describe(app_id, job, self.nodes(job))
 
-    def _cancel_existing(self, app_id: str) -> None:
-        job = self._find_own(app_id, "cancel")
-        if job is not None:
-            self._end(job, CANCELLED)
-
-    def _end(self, job: Mapping[str, Any], reason: str) -> None:
+    def _end(self, job: Mapping[str, Any], reason: str = CANCELLED) -> None:
         if is_terminal(job_state(job)):
             return
         # TerminateJob also cancels a job that has not started.

@@ -14,7 +14,6 @@ import pytest
 from torchx_runner import Runner
 from torchx_specs import (
     AppState,
-    TorchXError,
 )
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.closing import ClosedError
@@ -159,17 +158,6 @@ class LogCases(SchedulerFixtures):
     def test_log_of_a_job_that_says_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
         assert self.lines(runner, handle) == []
-
-    @pytest.mark.parametrize(("role", "k"), [("no-such-role", 0), ("main", 7)])
-    def test_log_of_no_such_replica(
-        self, runner: Runner, cfg: dict[str, Any], role: str, k: int
-    ) -> None:
-        handle, _ = self.ended(runner, cfg, self.sh("echo end"))
-        try:
-            lines = self.lines(runner, handle, role, k=k)
-        except (TorchXError, ValueError, LookupError):
-            return  # an error is correct, as is an empty log
-        assert lines == []
 
     def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
         script = (
