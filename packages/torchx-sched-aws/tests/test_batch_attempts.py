@@ -47,11 +47,6 @@ def request_of(scheduler: AWSBatchScheduler, *roles: Role, **cfg: Any) -> BatchJ
             (),
             "option max_total_time needs the option resume_dir on AWS Batch",
         ),
-        (
-            {"requeue": True, "retry_rules": ["exit_code:1:RETRY"]},
-            (),
-            "option retry_rules cannot be used with requeue",
-        ),
         ({"resume_dir": "runs/a"}, (VOLUME,), "'runs/a' is not an absolute path"),
         ({"resume_dir": "/data/a"}, (), "'/data/a' is in no writable EFS volume of role 'main'"),
         ({"resume_dir": "/data2/a"}, (VOLUME,), "'/data2/a' is in no writable EFS volume"),

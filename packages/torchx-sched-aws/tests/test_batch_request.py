@@ -103,7 +103,6 @@ def test_single_node_request_has_every_field(request_of: Request) -> None:
         job_role_arn="arn:aws:iam::123456789012:role/job",
         execution_role_arn="arn:aws:iam::123456789012:role/execution",
         time="1h",
-        retry_rules=["exit_code:137:RETRY", "status_reason:Host EC2*:retry", "reason=Can*:EXIT"],
         shm_mb=1024,
         ulimits=["memlock:-1", "nofile=1024:4096"],
         secrets={"KEY": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"},
@@ -196,11 +195,7 @@ def test_single_node_request_has_every_field(request_of: Request) -> None:
         "retryStrategy": {
             "attempts": 3,
             "evaluateOnExit": [
-                {"onExitCode": "137", "action": "RETRY"},
-                {"onStatusReason": "Host EC2*", "action": "RETRY"},
-                {"onReason": "Can*", "action": "EXIT"},
                 {"onExitCode": "0", "action": "EXIT"},
-                {"onStatusReason": "*", "action": "EXIT"},
             ],
         },
         "schedulingPriority": 7,
@@ -378,11 +373,6 @@ def test_invalid_role_is_an_error(
         ({"ulimits": ["nofile"]}, "option ulimits: 'nofile' is not of the form"),
         ({"ulimits": ["nofiles:1"]}, "did you mean 'nofile'"),
         ({"secrets": {"A": "a b"}}, "secrets: .* is not of the form name:ARN"),
-        ({"retry_rules": ["137"]}, "not of the form condition:pattern:ACTION"),
-        ({"retry_rules": ["exitcode:137:RETRY"]}, "did you mean 'exit_code'"),
-        ({"retry_rules": ["exit_code=x:RETRY"]}, "not a valid pattern for exit_code"),
-        ({"retry_rules": ["exit_code=1:AGAIN"]}, "must end with :RETRY or :EXIT"),
-        ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "at most 3"),
     ],
 )
 def test_invalid_option_is_an_error(request_of: Request, cfg: dict[str, Any], message: str) -> None:
@@ -392,15 +382,11 @@ def test_invalid_option_is_an_error(request_of: Request, cfg: dict[str, Any], me
 
 def test_options_can_be_given_as_text(scheduler: AWSBatchScheduler, request_of: Request) -> None:
     arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
-    text = (
-        "retry_rules=exit_code:137:RETRY;status_reason:Host EC2*:RETRY,"
-        f"ulimits=memlock:-1;nofile:1024:4096,secrets=KEY:{arn}"
-    )
+    text = f"ulimits=memlock:-1;nofile:1024:4096,secrets=KEY:{arn}"
     job = request_of(role(), **scheduler.run_opts().cfg_from_str(text))
     container = job.job_def["containerProperties"]
     assert [limit["name"] for limit in container["ulimits"]] == ["memlock", "nofile"]
     assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
-    assert len(job.job_def["retryStrategy"]["evaluateOnExit"]) == 4
 
 
 def test_all_problems_are_reported_together(request_of: Request) -> None:
