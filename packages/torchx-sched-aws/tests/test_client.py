@@ -137,7 +137,7 @@ def test_given_clients_are_used_and_not_closed() -> None:
     assert clients.client("batch") is given
 
 
-def test_first_request_imports_boto3() -> None:
+def test_first_request_imports_boto3(credentials: None) -> None:
     code = (
         "import sys, torchx_sched_aws.client as c, torchx_sched_aws.cloudwatch\n"
         "clients = c.Clients()\n"
