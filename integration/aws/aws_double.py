@@ -24,7 +24,6 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -47,14 +46,6 @@ ERRORS = {
     "expired": {
         "": ("ExpiredTokenException", "The security token included in the request is expired", 403)
     },
-    "denied": {
-        "": (
-            "AccessDeniedException",
-            "User: arn:aws:iam::1:user/double is not authorized to perform: {service}:{operation}",
-            403,
-        )
-    },
-    "unavailable": {"": ("ServiceUnavailableException", "Service Unavailable", 503)},
 }
 
 
@@ -65,15 +56,13 @@ class Fault:
     Args:
         operation: Operation of the requests; ``*`` means all operations.
         error: Error response, a key of :data:`ERRORS`; empty for no error.
-        after: Number of matching requests to leave alone first.
-        times: Number of requests that then have the fault.
+        times: Number of requests that have the fault.
         latency: Delay of the response, in seconds.
         key: Access key with which the requests are signed; empty means any key.
     """
 
     operation: str = "*"
     error: str = ""
-    after: int = 0
     times: int = 1_000_000
     latency: float = 0.0
     key: str = ""
@@ -93,7 +82,6 @@ class AwsDouble:
         violations: Descriptions of requests and responses that do not fit the service models, and
             of errors in the double itself.
         most_at_once: Largest number of concurrent requests since the last :meth:`reset`.
-        sleep: Function that waits for a fault's latency.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -106,7 +94,6 @@ class AwsDouble:
         self.calls: deque[Call] = deque(maxlen=10_000)
         self.violations: list[str] = []
         self.most_at_once = 0
-        self.sleep: Callable[[float], object] = time.sleep
         self._at_once = 0
         self._lock = threading.Lock()
         self._wire = wire()
@@ -170,7 +157,7 @@ class AwsDouble:
                 self.calls.append(call)
                 fault = self._fault(call)
             if fault is not None:
-                self.sleep(fault.latency)
+                time.sleep(fault.latency)
                 if fault.error:
                     raise _error(fault.error, call)
             operation = getattr(getattr(self, call.service), call.name, None)
@@ -193,19 +180,17 @@ class AwsDouble:
 
     def _fault(self, call: Call) -> Fault | None:
         for fault in self.faults:
-            if fault.operation in ("*", call.name) and fault.key in ("", call.key):
-                if fault.after > 0:
-                    fault.after -= 1
-                elif fault.times > 0:
-                    fault.times -= 1
-                    return fault
+            fits = fault.operation in ("*", call.name) and fault.key in ("", call.key)
+            if fits and fault.times > 0:
+                fault.times -= 1
+                return fault
         return None
 
 
 def _error(kind: str, call: Call) -> ServiceError:
     known = ERRORS[kind]
     code, message, status = known.get(call.service, known[""])
-    return ServiceError(code, message.format(service=call.service, operation=call.name), status)
+    return ServiceError(code, message, status)
 
 
 class _Server(ThreadingHTTPServer):

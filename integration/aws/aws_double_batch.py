@@ -4,18 +4,12 @@ It implements this documented behavior: A job passes the statuses from SUBMITTED
 FAILED. The main node starts first, and the child nodes start when it runs. The main node alone
 decides how a multi-node job ends and whether it is retried. When the main node has ended, the child
 nodes are stopped, after a short delay (``child_notice``) in which they may end by themselves.
-
-An array job has the statuses SUBMITTED, PENDING, FAILED and SUCCEEDED. It succeeds if all children
-succeed. Its children have the ids ``<id>:<index>``, and no tags; ListJobs returns them only for
-``arrayJobId``. The documentation does not say whether an array job has the field ``container``; the
-double leaves it out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import itertools
 import json
 import threading
@@ -54,7 +48,6 @@ class Queue:
     Args:
         name: Name of the queue.
         state: ``ENABLED`` or ``DISABLED``.
-        fair_share: Whether the queue has a scheduling policy, so that jobs need a share identifier.
         slots: Number of nodes that run at the same time; 0 keeps every job RUNNABLE.
         reason: Status reason of waiting jobs.
         region: Region in the queue's ARN.
@@ -63,7 +56,6 @@ class Queue:
 
     name: str
     state: str = "ENABLED"
-    fair_share: bool = False
     slots: int = 1_000_000
     reason: str = ""
     region: str = "us-east-1"
@@ -104,20 +96,14 @@ class _Job:
     stopped: int = 0
     status: str = "SUBMITTED"
     reason: str = ""
-    share: str = ""
-    parameters: dict[str, str] = field(default_factory=dict)
     retries: dict[str, Any] = field(default_factory=dict)
     timeout: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     depends_on: list[dict[str, str]] = field(default_factory=list)
     attempts: list[dict[str, Any]] = field(default_factory=list)
-    cancelled: bool = False
     terminated: bool = False
     ending: str = ""
     retried_by_service: bool = False
-    children: list[_Job] = field(default_factory=list)
-    index: int | None = None
-    size: int = 0
 
     @property
     def arn(self) -> str:
@@ -221,12 +207,6 @@ class Batch:
             if process is not None:
                 process.stop(0)
 
-    def statuses(self, name: str) -> list[str]:
-        """Return the status of each node of a job, by the job's name."""
-        with self._changed:
-            job = next(j for j in self._jobs.values() if j.name == name)
-            return [node.status for node in job.nodes]
-
     def DescribeJobQueues(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         wanted = call.params.get("jobQueues")
         queues = list(self._queues.values())
@@ -270,18 +250,14 @@ class Batch:
 
     def DescribeJobDefinitions(self, call: Call) -> dict[str, Any]:  # noqa: N802
         params = call.params
-        if params.get("jobDefinitions") and params.get("jobDefinitionName"):
-            raise refuse("jobDefinitions and jobDefinitionName cannot be used together")
         with self._changed:
             found = [d for revisions in self._definitions.values() for d in reversed(revisions)]
-        if params.get("jobDefinitions"):
-            wanted = set(params["jobDefinitions"])
-            found = [d for d in found if d["jobDefinitionArn"] in wanted or _short(d) in wanted]
-        if params.get("jobDefinitionName"):
-            found = [d for d in found if d["jobDefinitionName"] == params["jobDefinitionName"]]
-        if params.get("status"):
-            found = [d for d in found if d["status"] == params["status"]]
-        part, token = page(found, params.get("nextToken"), min(params.get("maxResults", 100), 100))
+        if "jobDefinitions" in params:
+            found = [d for d in found if d["jobDefinitionArn"] in params["jobDefinitions"]]
+        else:
+            wanted = (params["jobDefinitionName"], params["status"])
+            found = [d for d in found if (d["jobDefinitionName"], d["status"]) == wanted]
+        part, token = page(found, params.get("nextToken"), 100)
         return {"jobDefinitions": part, "nextToken": token}
 
     def DeregisterJobDefinition(self, call: Call) -> dict[str, Any]:  # noqa: N802
@@ -309,22 +285,13 @@ class Batch:
             raise refuse(f"jobName is invalid: {params['jobName']:.200}")
         check_retries(params.get("retryStrategy"))
         check_timeout(params.get("timeout"))
-        size = params.get("arrayProperties", {}).get("size")
-        if "arrayProperties" in params and not (isinstance(size, int) and 2 <= size <= 10_000):
-            raise refuse(f"arrayProperties.size is between 2 and 10000, not {size}")
         with self._changed:
             queue = self._queue(params["jobQueue"])
             if queue.state != "ENABLED":
                 raise refuse(f"Job Queue {queue.arn} is not ENABLED")
-            if queue.fair_share and not params.get("shareIdentifier"):
-                raise refuse("shareIdentifier must be specified: the queue has a scheduling policy")
-            if params.get("shareIdentifier") and not queue.fair_share:
-                raise refuse("shareIdentifier can't be specified: there is no scheduling policy")
             definition = copy.deepcopy(self._definition(params["jobDefinition"]))
             multinode = definition["type"] == "multinode"
             if multinode:
-                if size:
-                    raise refuse("arrayProperties can't be used with a multinode job")
                 if "containerOverrides" in params:
                     raise refuse("containerOverrides can't be used with a multinode job")
                 properties = definition["nodeProperties"]
@@ -345,17 +312,13 @@ class Batch:
                 multinode=multinode,
                 main=definition["nodeProperties"]["mainNode"] if multinode else 0,
                 created=now_ms(),
-                share=params.get("shareIdentifier", ""),
-                parameters={**definition.get("parameters", {}), **params.get("parameters", {})},
                 retries=params.get("retryStrategy") or definition.get("retryStrategy", {}),
                 timeout=params.get("timeout") or definition.get("timeout", {}),
                 tags=dict(params.get("tags", {})),
                 depends_on=params.get("dependsOn", []),
             )
-            job.size = size or 0
             self._jobs[job.id] = job
-        target = self._run_array if size else self._run
-        threading.Thread(target=target, args=(job,), daemon=True).start()
+        threading.Thread(target=self._run, args=(job,), daemon=True).start()
         return {"jobArn": job.arn, "jobName": job.name, "jobId": job.id}
 
     def DescribeJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
@@ -378,59 +341,27 @@ class Batch:
     def ListJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
         params = call.params
         filters = params.get("filters", [])
-        limit = params.get("maxResults", 100)
-        if not 1 <= limit <= 100:
-            raise refuse(f"maxResults is between 1 and 100, not {limit}")
         if len(filters) > 1:
             raise refuse("only one filter can be used")
         with self._changed:
-            if params.get("multiNodeJobId"):
-                found = self._listed_nodes(params)
-            elif params.get("arrayJobId"):
-                # Filters do not apply to children.
-                status = params.get("jobStatus", "RUNNING")
-                children = self._job(params["arrayJobId"]).children
-                found = [_listed(child) for child in children if child.status == status]
-            else:
-                if not params.get("jobQueue"):
-                    raise refuse("one of jobQueue, arrayJobId and multiNodeJobId is needed")
-                queue = self._queue(params["jobQueue"])
-                jobs = [
-                    job for job in self._jobs.values() if job.queue is queue and job.index is None
-                ]
-                jobs.sort(key=lambda job: job.created, reverse=True)
-                if filters:
-                    jobs = [job for job in jobs if _passes(job, filters[0])]
-                if not filters or filters[0]["name"] == "SHARE_IDENTIFIER":
-                    # Without a filter and a status, Batch lists running jobs.
-                    status = params.get("jobStatus", "RUNNING")
-                    jobs = [job for job in jobs if job.status == status]
-                found = [_listed(job) for job in jobs]
-        part, token = page(found, params.get("nextToken"), limit)
+            queue = self._queue(params["jobQueue"])
+            jobs = [job for job in self._jobs.values() if job.queue is queue]
+            jobs.sort(key=lambda job: job.created, reverse=True)
+            if filters:
+                jobs = [job for job in jobs if _passes(job, filters[0])]
+            else:  # then, Batch lists running jobs
+                jobs = [job for job in jobs if job.status == "RUNNING"]
+            found = [_listed(job) for job in jobs]
+        part, token = page(found, params.get("nextToken"), 100)
         return {"jobSummaryList": part, "nextToken": token}
-
-    def _listed_nodes(self, params: dict[str, Any]) -> list[dict[str, Any]]:
-        job = self._job(params["multiNodeJobId"])
-        status = params.get("jobStatus", "RUNNING")
-        return [_listed(job, node) for node in job.nodes if node.status == status]
 
     def TerminateJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
         with self._changed:
-            array = self._job(call.params["jobId"])
-            for job in (array, *array.children):
-                if job.status not in _ENDED:
-                    job.terminated = True
-                    job.ending = call.params["reason"]
-            self._changed.notify_all()
-        return {}
-
-    def CancelJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        with self._changed:
             job = self._job(call.params["jobId"])
-            if job.status in ("SUBMITTED", "PENDING", "RUNNABLE"):
-                job.cancelled = True
+            if job.status not in _ENDED:
+                job.terminated = True
                 job.ending = call.params["reason"]
-                self._changed.notify_all()
+            self._changed.notify_all()
         return {}
 
     def _job(self, name: str) -> _Job:
@@ -443,56 +374,11 @@ class Batch:
         self._tags(call.params["resourceArn"]).update(call.params["tags"])
         return {}
 
-    def UntagResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        for key in call.params["tagKeys"]:
-            self._tags(call.params["resourceArn"]).pop(key, None)
-        return {}
-
-    def ListTagsForResource(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        return {"tags": dict(self._tags(call.params["resourceArn"])) or None}
-
     def _tags(self, arn: str) -> dict[str, str]:
         if ":job-definition/" in arn:
             tags: dict[str, str] = self._definition(arn).setdefault("tags", {})
             return tags
-        job = self._job(arn)
-        if job.index is not None:
-            raise refuse(f"{arn} is a child of an array job")
-        return job.tags
-
-    def _run_array(self, job: _Job) -> None:
-        """Run the children of an array job, and set the array job's status when they have ended."""
-        with contextlib.suppress(_EndedEarlyError):
-            self._pause(job)
-        container = job.nodes[0].container
-        with self._changed:
-            job.children = [
-                dataclasses.replace(
-                    job,
-                    id=f"{job.id}:{index}",
-                    nodes=[_Node(0, copy.deepcopy(container))],
-                    tags={},
-                    attempts=[],
-                    created=now_ms(),
-                    status="PENDING",
-                    children=[],
-                    index=index,
-                    size=0,
-                )
-                for index in range(job.size)
-            ]
-            self._jobs.update({child.id: child for child in job.children})
-            job.status = "PENDING"
-        for child in job.children:
-            threading.Thread(target=self._run, args=(child,), daemon=True).start()
-        with self._changed:
-            while any(child.status not in _ENDED for child in job.children) and not self._closed:
-                self._changed.wait(0.1)
-            has_failed = any(child.status == "FAILED" for child in job.children)
-            job.reason = job.ending or ("Array Child Job failed" if has_failed else "")
-            job.stopped = now_ms()
-            job.status = "FAILED" if has_failed else "SUCCEEDED"
-            self._changed.notify_all()
+        return self._job(arn).tags
 
     def _run(self, job: _Job) -> None:
         try:
@@ -595,7 +481,7 @@ class Batch:
             secrets = self._secrets.variables(job.queue.region, node.container)
             self._logs.create(group, stream)
             process = ContainerProcess(
-                _command(job, node),
+                node.container.get("command", []),
                 {**_environment(job, node, attempt), **secrets},
                 lambda line: self._logs.put(group, stream, line),
             )
@@ -686,10 +572,6 @@ class _EndedEarlyError(Exception):
     """The job was cancelled or terminated before it ran."""
 
 
-def _short(definition: dict[str, Any]) -> str:
-    return f"{definition['jobDefinitionName']}:{definition['revision']}"
-
-
 def _passes(job: _Job, given: dict[str, Any]) -> bool:
     values = given.get("values", [])
     name = given.get("name")
@@ -698,12 +580,8 @@ def _passes(job: _Job, given: dict[str, Any]) -> bool:
     if name == "JOB_DEFINITION":
         arn = job.definition["jobDefinitionArn"]
         return any(_starts(arn.rpartition("/")[2], value) or arn == value for value in values)
-    if name == "SHARE_IDENTIFIER":
-        return job.share in values
     if name == "AFTER_CREATED_AT":
         return job.created > int(values[0])
-    if name == "BEFORE_CREATED_AT":
-        return job.created < int(values[0])
     raise refuse(f"no such filter: {name}")
 
 
@@ -711,15 +589,6 @@ def _starts(text: str, pattern: str) -> bool:
     if pattern.endswith("*"):
         return text.lower().startswith(pattern[:-1].lower())
     return text.lower() == pattern.lower()
-
-
-def _command(job: _Job, node: _Node) -> list[str]:
-    words = []
-    for word in node.container.get("command", []):
-        for name, value in job.parameters.items():
-            word = word.replace(f"Ref::{name}", value)
-        words.append(word)
-    return words
 
 
 def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
@@ -735,8 +604,6 @@ def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
         "AWS_BATCH_JQ_NAME": job.queue.name,
         "AWS_BATCH_CE_NAME": "double",
     }
-    if job.index is not None:
-        own["AWS_BATCH_JOB_ARRAY_INDEX"] = str(job.index)
     if job.multinode:
         own |= {
             "AWS_BATCH_JOB_NODE_INDEX": str(node.index),
@@ -766,7 +633,6 @@ def _attempted(node: _Node, began: int) -> dict[str, Any]:
 
 
 def _described_queue(queue: Queue) -> dict[str, Any]:
-    policy = f"arn:aws:batch:{queue.region}:{ACCOUNT}:scheduling-policy/double"
     return {
         "jobQueueName": queue.name,
         "jobQueueArn": queue.arn,
@@ -781,7 +647,6 @@ def _described_queue(queue: Queue) -> dict[str, Any]:
             }
         ],
         "jobQueueType": {"EKS": "EKS", "FARGATE": "ECS_FARGATE"}.get(queue.kind, "ECS"),
-        "schedulingPolicyArn": policy if queue.fair_share else None,
     }
 
 
@@ -803,33 +668,18 @@ def _described_environment(queue: Queue) -> dict[str, Any]:
     return found
 
 
-def _array_properties(job: _Job) -> dict[str, Any]:
-    if job.index is not None:
-        return {"arrayProperties": {"index": job.index}}
-    if not job.size:
-        return {}
-    summary: dict[str, int] = {}
-    for child in job.children:
-        summary[child.status] = summary.get(child.status, 0) + 1
-    return {"arrayProperties": {"size": job.size, "statusSummary": summary}}
-
-
 def _common(job: _Job) -> dict[str, Any]:
     return {
         "jobName": job.name,
         "jobQueue": job.queue.arn,
         "createdAt": job.created,
         "jobDefinition": job.definition["jobDefinitionArn"],
-        "parameters": job.parameters,
         "retryStrategy": job.retries or {"attempts": 1, "evaluateOnExit": []},
         "dependsOn": job.depends_on or None,
         "tags": job.tags or None,
         "platformCapabilities": [],
-        "isCancelled": job.cancelled,
         "isTerminated": job.terminated,
-        **_array_properties(job),
         **({"timeout": job.timeout} if job.timeout else {}),
-        **({"shareIdentifier": job.share} if job.share else {}),
     }
 
 
@@ -847,8 +697,6 @@ def _described_job(job: _Job) -> dict[str, Any]:
         found["statusReason"] = job.reason
     if job.status in _ENDED:
         found["stoppedAt"] = job.stopped
-    if job.size:
-        return found
     if not job.multinode:
         found["container"] = _described_container(job.nodes[0])
         return found
@@ -886,7 +734,7 @@ def _described_container(node: _Node) -> dict[str, Any]:
     return {**container, **node.details}
 
 
-def _listed(job: _Job, node: _Node | None = None) -> dict[str, Any]:
+def _listed(job: _Job) -> dict[str, Any]:
     found: dict[str, Any] = {
         "jobId": job.id,
         "jobArn": job.arn,
@@ -897,27 +745,11 @@ def _listed(job: _Job, node: _Node | None = None) -> dict[str, Any]:
         "startedAt": job.started or None,
         "stoppedAt": job.stopped if job.status in _ENDED else None,
         "jobDefinition": job.definition["jobDefinitionArn"],
-        "isCancelled": job.cancelled,
         "isTerminated": job.terminated,
     }
-    found |= _array_properties(job)
-    if job.share:
-        found["shareIdentifier"] = job.share
     if job.multinode:
         found["nodeProperties"] = {"numNodes": len(job.nodes), "isMainNode": False}
-    if node is not None:
-        found.update(
-            jobId=f"{job.id}#{node.index}",
-            jobArn=f"{job.arn}#{node.index}",
-            status=node.status,
-            statusReason=node.reason or None,
-            nodeProperties={
-                "isMainNode": node.index == job.main,
-                "numNodes": len(job.nodes),
-                "nodeIndex": node.index,
-            },
-        )
-    code = (node or job.nodes[0]).details.get("exitCode")
-    if code is not None and (node or not job.multinode):
+    code = job.nodes[0].details.get("exitCode")
+    if code is not None and not job.multinode:
         found["container"] = {"exitCode": code}
     return found

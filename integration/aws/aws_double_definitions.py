@@ -114,29 +114,19 @@ def node_containers(
     Raises:
         ServiceError: The overrides do not fit the nodes.
     """
-    overrides = overrides or {}
-    count = overrides.get("numNodes", properties["numNodes"])
-    if "numNodes" in overrides and properties["mainNode"] >= count:
-        raise refuse("numNodes is not larger than the index of the main node")
-    groups = [
-        (node_range(group["targetNodes"], count), group)
-        for group in properties["nodeRangeProperties"]
-    ]
-    containers = []
-    for index in range(count):
-        # If ranges are nested, the narrowest one applies.
-        fitting = [(len(nodes), group) for nodes, group in groups if index in nodes]
-        if not fitting:
-            raise refuse(f"no node range has node {index}")
-        group = min(fitting, key=lambda item: item[0])[1]
-        containers.append(copy.deepcopy(group["container"]))
-    for override in overrides.get("nodePropertyOverrides", ()):
-        nodes = node_range(override["targetNodes"], count)
-        if not any(list(nodes) == list(known) for known, _ in groups):
+    count = properties["numNodes"]
+    containers = {}
+    known = []
+    for group in properties["nodeRangeProperties"]:
+        known.append(group["targetNodes"])
+        for index in node_range(group["targetNodes"], count):
+            containers[index] = copy.deepcopy(group["container"])
+    for override in (overrides or {}).get("nodePropertyOverrides", ()):
+        if override["targetNodes"] not in known:
             raise refuse(f"no node range is {override['targetNodes']}")
-        for index in nodes:
+        for index in node_range(override["targetNodes"], count):
             apply_override(containers[index], override.get("containerOverrides", {}))
-    return containers
+    return [containers[index] for index in range(count)]
 
 
 def node_range(text: str, count: int) -> range:

@@ -22,27 +22,16 @@ class _Stream:
     created: int
     times: list[int] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
-    visible: list[float] = field(default_factory=list)
-    pages: int = 0
 
 
 class Logs:
     """The double of CloudWatch Logs; methods with the name of an operation answer its requests.
 
     Attributes:
-        page_lines: Largest number of events in a page.
-        empty_page_every: If 7, every seventh page is empty although more events follow, which also
-            happens in the real service; 0 means no such pages.
-        delay: How long after a write an event can be read, in seconds.
-        clock: Function that returns the time in seconds.
         quota: Largest number of GetLogEvents requests in a second.
     """
 
     def __init__(self) -> None:
-        self.page_lines = 10_000
-        self.empty_page_every = 0
-        self.delay = 0.0
-        self.clock = time.monotonic
         self.quota = 25
         self._requests: list[float] = []
         self._groups: dict[str, dict[str, _Stream]] = {}
@@ -53,38 +42,27 @@ class Logs:
         with self._lock:
             self._groups.setdefault(group, {}).setdefault(stream, _Stream(now_ms()))
 
-    def put(self, group: str, stream: str, message: str, timestamp: int | None = None) -> None:
+    def put(self, group: str, stream: str, message: str) -> None:
         """Write a line; an empty line is dropped, as in real containers."""
         if not message:
             return
         self.create(group, stream)
         with self._lock:
             found = self._groups[group][stream]
-            at = now_ms() if timestamp is None else timestamp
-            found.times.append(max(at, found.times[-1] if found.times else at))
+            found.times.append(max([now_ms(), *found.times[-1:]]))
             found.messages.append(message)
-            found.visible.append(self.clock() + self.delay)
-
-    def streams(self, group: str) -> list[str]:
-        """Return the names of a group's streams."""
-        with self._lock:
-            return list(self._groups.get(group, ()))
 
     def GetLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         params = call.params
         with self._lock:
             self._throttle()
             stream = self._stream(params)
-            end = self._visible(stream)
+            end = len(stream.times)
             if "endTime" in params:
-                end = min(end, bisect.bisect_left(stream.times, params["endTime"]))
+                end = bisect.bisect_left(stream.times, params["endTime"])
             first = bisect.bisect_left(stream.times, params.get("startTime", 0))
-            limit = min(params.get("limit", 10_000), self.page_lines)
+            limit = params.get("limit", 10_000)
             direction, at = self._position(params, first, end)
-            stream.pages += 1
-            if self.empty_page_every and stream.pages % self.empty_page_every == 0 and at < end:
-                token = f"f/{at:020}/e{stream.pages}"
-                return {"events": [], "nextForwardToken": token, "nextBackwardToken": token}
             if direction == "f":
                 low, high = at, _cut(stream, at, min(end, at + limit))
             else:
@@ -105,12 +83,9 @@ class Logs:
             "nextBackwardToken": f"b/{low:020}/s",
         }
 
-    def _visible(self, stream: _Stream) -> int:
-        return bisect.bisect_right(stream.visible, self.clock())
-
     def _throttle(self) -> None:
         """Raise an error if the requests of the last second exceed the quota."""
-        now = self.clock()
+        now = time.monotonic()
         self._requests = [at for at in self._requests if at > now - 1]
         if len(self._requests) >= self.quota:
             raise ServiceError("ThrottlingException", "Rate exceeded")
@@ -118,64 +93,14 @@ class Logs:
 
     def DescribeLogStreams(self, call: Call) -> dict[str, Any]:  # noqa: N802
         params = call.params
-        if params.get("orderBy") == "LastEventTime" and params.get("logStreamNamePrefix"):
-            raise ServiceError(
-                "InvalidParameterException",
-                "Cannot order by LastEventTime with a logStreamNamePrefix.",
-            )
         with self._lock:
             group = self._group(params)
             prefix = params.get("logStreamNamePrefix", "")
             names = sorted(name for name in group if name.startswith(prefix))
-            if params.get("orderBy") == "LastEventTime":
-                names.sort(key=lambda name: group[name].times[-1:] or [0])
-            if params.get("descending"):
-                names.reverse()
             start = int(params["nextToken"]) if params.get("nextToken") else 0
             end = start + params.get("limit", 50)
             found = [_described(params["logGroupName"], n, group[n]) for n in names[start:end]]
         return {"logStreams": found, "nextToken": str(end) if end < len(names) else None}
-
-    def FilterLogEvents(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        params = call.params
-        if params.get("filterPattern"):
-            raise ServiceError("InvalidParameterException", "the double knows no filterPattern")
-        with self._lock:
-            group = self._group(params)
-            prefix = params.get("logStreamNamePrefix", "")
-            names = params.get("logStreamNames") or [n for n in group if n.startswith(prefix)]
-            events = []
-            for name in names:
-                stream = group.get(name)
-                if stream is None:
-                    raise _missing("stream")
-                for i in range(self._visible(stream)):
-                    at = stream.times[i]
-                    if params.get("startTime", 0) <= at <= params.get("endTime", at):
-                        events.append((at, name, i, stream.messages[i]))
-        events.sort()
-        start = int(params["nextToken"]) if params.get("nextToken") else 0
-        end = start + min(params.get("limit", 10_000), self.page_lines)
-        return {
-            "events": [
-                {
-                    "logStreamName": name,
-                    "timestamp": at,
-                    "message": text,
-                    "ingestionTime": at,
-                    "eventId": f"{name}:{i}",
-                }
-                for at, name, i, text in events[start:end]
-            ],
-            "searchedLogStreams": [],
-            "nextToken": str(end) if end < len(events) else None,
-        }
-
-    def DescribeLogGroups(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        prefix = call.params.get("logGroupNamePrefix", "")
-        with self._lock:
-            names = sorted(name for name in self._groups if name.startswith(prefix))
-        return {"logGroups": [{"logGroupName": name} for name in names]}
 
     def _group(self, params: dict[str, Any]) -> dict[str, _Stream]:
         group = self._groups.get(params.get("logGroupName", ""))

@@ -1,9 +1,8 @@
 """The double of SageMaker training jobs; each instance is a process.
 
-A job with ``ContainerEntrypoint`` runs that command on every instance. A job without it would run
-the image's program, which the double does not have. Such a job only logs the hyperparameters, and
-then completes, or fails as :attr:`SageMaker.outcomes` defines. As in the training toolkit, the
-variable ``SAGEMAKER_BASE_DIR`` names the directory that is ``/opt/ml`` in a real container.
+A job runs ``ContainerEntrypoint`` on every instance; the double has no images, so it needs this
+command. As in the training toolkit, the variable ``SAGEMAKER_BASE_DIR`` names the directory that is
+``/opt/ml`` in a real container.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -76,11 +74,8 @@ class SageMaker:
 
     Attributes:
         pace: How long a job stays in each status, in seconds.
-        sleep: Function that waits for the pace.
-        training: How long a job without an entrypoint trains, in seconds.
         grace: How long a container may take to stop before it is killed, in seconds.
         runtime_scale: Length of one second of ``MaxRuntimeInSeconds``, in seconds.
-        outcomes: Failure reasons of jobs, by prefix of their names; such jobs run no process.
         pending: Whether jobs stay pending, as if they waited for capacity.
         refused_roles: IAM roles that cannot be assumed.
         missing_images: Images that cannot be pulled.
@@ -90,11 +85,8 @@ class SageMaker:
 
     def __init__(self, logs: Logs) -> None:
         self.pace = 0.02
-        self.sleep: Callable[[float], object] = time.sleep
-        self.training = 0.1
         self.grace = 2.0
         self.runtime_scale = 1.0
-        self.outcomes: dict[str, str] = {}
         self.pending = False
         self.refused_roles: set[str] = set()
         self.missing_images: set[str] = set()
@@ -113,29 +105,6 @@ class SageMaker:
             processes = list(self._jobs[name].processes)
         for process in processes:
             process.stop(0)
-
-    def fill(self, count: int, status: str = "Completed", *, is_own: bool = True) -> None:
-        """Add jobs that have just ended.
-
-        Args:
-            count: Number of jobs.
-            status: Status of the jobs.
-            is_own: Whether the jobs have the tag of TorchX's jobs.
-        """
-        for i in range(count):
-            now = _now()
-            request = {
-                "TrainingJobName": f"filled-{i:05}",
-                "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": "filled"},
-                "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
-                "StoppingCondition": {"MaxRuntimeInSeconds": 60},
-                "ResourceConfig": {"InstanceCount": 1, "VolumeSizeInGB": 1},
-            }
-            job = _TrainingJob(request, _arn("us-east-1", f"filled-{i:05}"), now, status, status)
-            job.modified = job.training_ended = now
-            self._jobs[job.name] = job
-            if is_own:
-                self._tags[job.arn] = {"torchx.pytorch.org/version": "0.1"}
 
     def close(self) -> None:
         """Stop all jobs."""
@@ -205,19 +174,8 @@ class SageMaker:
         params = call.params
         with self._changed:
             jobs = list(self._jobs.values())
-            if "StatusEquals" in params:
-                jobs = [job for job in jobs if job.status == params["StatusEquals"]]
-            if "NameContains" in params:
-                jobs = [job for job in jobs if params["NameContains"] in job.name]
-            if "CreationTimeAfter" in params:
-                jobs = [j for j in jobs if j.created.timestamp() > params["CreationTimeAfter"]]
-            keys = {
-                "Name": lambda job: job.name,
-                "Status": lambda job: job.status,
-                "CreationTime": lambda job: job.created.timestamp(),
-            }
-            ascending = params.get("SortOrder", "Descending") == "Ascending"
-            jobs.sort(key=keys[params.get("SortBy", "CreationTime")], reverse=not ascending)
+            jobs = [j for j in jobs if j.created.timestamp() > params["CreationTimeAfter"]]
+            jobs.sort(key=lambda job: job.created, reverse=True)
             part, token = page(jobs, params.get("NextToken"), params.get("MaxResults", 10))
             found = [
                 {
@@ -282,11 +240,6 @@ class SageMaker:
             del self._jobs[job.name]
         return {}
 
-    def AddTags(self, call: Call) -> dict[str, Any]:  # noqa: N802
-        tags = self._tags.setdefault(call.params["ResourceArn"], {})
-        tags.update({tag["Key"]: tag["Value"] for tag in call.params["Tags"]})
-        return {"Tags": _as_list(tags)}
-
     def ListTags(self, call: Call) -> dict[str, Any]:  # noqa: N802
         return {"Tags": _as_list(self._tags.get(call.params["ResourceArn"], {}))}
 
@@ -300,7 +253,7 @@ class SageMaker:
     def _run(self, job: _TrainingJob) -> None:
         while True:
             for status in ("Downloading", "Training"):
-                self.sleep(self.pace)
+                time.sleep(self.pace)
                 while self.pending and not job.stopping:
                     if job.secondary != "Pending":
                         self._to(job, "Pending")
@@ -318,7 +271,7 @@ class SageMaker:
             self._to(job, "Interrupted")
             self._to(job, "Starting")
         job.training_ended = _now()
-        self.sleep(self.pace)
+        time.sleep(self.pace)
         if job.stopping:
             if job.secondary != "Stopping":
                 self._to(job, "Stopping", "Stopping")
@@ -330,12 +283,11 @@ class SageMaker:
             self._end(job, "Failed", "Failed")
         else:
             self._to(job, "Uploading")
-            self.sleep(self.pace)
+            time.sleep(self.pace)
             self._end(job, "Completed", "Completed")
 
     def _train(self, job: _TrainingJob) -> str:
         """Run the instances; return the failure reason, empty for a succeeded or stopped job."""
-        reason = next((why for n, why in self.outcomes.items() if job.name.startswith(n)), "")
         specification = job.request["AlgorithmSpecification"]
         count = job.request["ResourceConfig"].get("InstanceCount", 1)
         stamp = int(time.time() * 1000)
@@ -347,15 +299,6 @@ class SageMaker:
             )
         for stream in streams:
             self._logs.create(LOG_GROUP, stream)
-        if "ContainerEntrypoint" not in specification:
-            for stream in streams:
-                text = json.dumps(job.request.get("HyperParameters", {}), sort_keys=True)
-                self._logs.put(LOG_GROUP, stream, text)
-            with self._changed:
-                self._changed.wait_for(lambda: job.stopping, self.training)
-            return reason
-        if reason:
-            return reason
         return self._run_instances(job, streams)
 
     def _run_instances(self, job: _TrainingJob, streams: list[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import botocore.session
 from botocore.model import OperationModel, ServiceModel, Shape
@@ -138,12 +138,6 @@ class Wire:
             found = pattern.fullmatch(parts.path)
             if verb == method and found:
                 params = {name: unquote(value) for name, value in found.groupdict().items()}
-                query = parse_qs(parts.query)
-                members = operation.input_shape.members if operation.input_shape else {}
-                for name, shape in members.items():
-                    key = shape.serialization.get("name", name)
-                    if shape.serialization.get("location") == "querystring" and key in query:
-                        params[name] = query[key] if shape.type_name == "list" else query[key][0]
                 return "batch", operation, {**params, **_json(body)}
         raise ViolationError(f"no such operation: {method} {target}")
 

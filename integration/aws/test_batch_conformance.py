@@ -65,8 +65,7 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        # In moto, the child of an array job does not get its index, so submit single jobs.
-        return {"queue": QUEUE, "array": False}
+        return {"queue": QUEUE}
 
     @pytest.fixture(autouse=True)
     def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:
@@ -87,9 +86,6 @@ class TestBatchThroughMoto(BatchConformance):
     def _not_here(self, what: str, reason: str) -> NoReturn:
         self.declare(what, reason)
         pytest.skip(f"not through moto: {what}: {reason}")
-
-    def test_replicas(self) -> None:  # type: ignore[override]
-        self._not_here("several replicas", SEVERAL_NODES)
 
     def test_one_failed_replica_fails_the_app(self) -> None:  # type: ignore[override]
         self._not_here("several replicas", SEVERAL_NODES)
@@ -150,7 +146,7 @@ LEFT_OUT_BY_MOTO = {
     "test_log_is_followed_to_the_end",
     "test_lines_come_while_the_job_runs",
     "test_closing_ends_the_threads_that_follow_and_wait",
-    "test_log_followed_by_regular_expression",
+    "test_log_by_regular_expression",
     "test_odd_lines_stay_whole",
     "test_output_that_is_not_utf8",
     "test_last_line_without_newline",

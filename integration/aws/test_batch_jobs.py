@@ -16,6 +16,7 @@ from aws_moto import QUEUE
 from patience import wait_for
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, secret
+from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
@@ -59,8 +60,14 @@ def test_reclaimed_instance_is_retried_by_its_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 86400'
-    role = shell(f"{script}; exit 5", max_retries=3)
-    app_id = submit(scheduler, role, retry_rules=["status_reason:Host EC2*:RETRY"])
+    app = AppDef("app", [shell(f"{script}; exit 5", max_retries=3)])
+    rules = [
+        {"onStatusReason": "Host EC2*", "action": "RETRY"},
+        {"onStatusReason": "*", "action": "EXIT"},
+    ]
+    strategy = {"attempts": 4, "evaluateOnExit": rules}
+    set_overlay(app, "aws_batch", "JobDefinition", {"retryStrategy": strategy})
+    app_id = scheduler.submit(app, {"queue": QUEUE})
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
     use_double.batch.reclaim(app_id.partition(":")[2])
     found = ended(app_id)

@@ -56,18 +56,6 @@ def test_mounts_and_unusual_variables(scheduler: AWSBatchScheduler, tmp_path: An
     assert "#jobs/detail/" in found.ui_url
 
 
-def test_definition_is_reused(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    found = []
-    for script in ("echo one", "echo one", "echo two"):
-        role = Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], resource=RESOURCE)
-        app_id = scheduler.submit(AppDef("again", [role]), {"queue": QUEUE})
-        described = scheduler.describe(app_id)
-        assert described is not None
-        found.append(described.metadata["aws_batch/job_definition"].rpartition("/")[2])
-    assert found == ["torchx-again:1", "torchx-again:1", "torchx-again:2"]
-    assert ended(app_id).state == AppState.SUCCEEDED
-
-
 def test_commands_for_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:
     environment.update(use_moto.variables)
     words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", "--workspace", "")

@@ -19,8 +19,7 @@ from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.client import LOG_REQUESTS_PER_SECOND, RateLimit
-from torchx_specs import AppDef, AppState, Resource, Role, macros
-from torchx_specs.errors import RequestError
+from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
 from torchx_testing.scheduler_suite import SchedulerConformance
@@ -87,45 +86,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         assert made.params["type"] == "multinode"
 
 
-def test_nodes_know_the_address_of_the_first_node(
-    scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    script = f'name={macros.rank0_env}; eval "echo \\"\\${{$name:-localhost}}\\""'
-    app_id = scheduler.submit(app(sh(script, num_replicas=3)), CFG)
-    ended(app_id)
-    lines = [list(scheduler.log_iter(app_id, "worker", k)) for k in range(3)]
-    assert lines == [["localhost\n"], ["127.0.0.1\n"], ["127.0.0.1\n"]]
-
-
-def test_nodes_talk_to_each_other(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    program = """
-import os, socket, sys, time
-port = int(sys.argv[1])
-main = os.environ.get("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")
-if main is None:
-    server = socket.create_server(("127.0.0.1", port))
-    print(sorted(server.accept()[0].recv(9) for _ in range(2)))
-else:
-    while True:
-        try:
-            with socket.create_connection((main, port)) as connection:
-                connection.send(os.environ["AWS_BATCH_JOB_NODE_INDEX"].encode())
-            break
-        except OSError:
-            time.sleep(0.05)
-"""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    role = sh("", num_replicas=3)
-    role.entrypoint, role.args = sys.executable, ["-c", program, port]
-    app_id = scheduler.submit(app(role), CFG)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
-
-
 def test_logs_contain_all_attempts_of_a_node(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
@@ -137,22 +97,6 @@ def test_logs_contain_all_attempts_of_a_node(
     for k in range(2):
         lines = list(scheduler.log_iter(app_id, "worker", k))
         assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
-
-
-def test_following_fifty_pages_loses_and_repeats_no_line(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.logs.page_lines = 100
-    double.logs.empty_page_every = 7
-    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-    double.batch.child_notice = 300.0
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    expected = [f"line {i}\n" for i in range(5000)]
-    assert list(scheduler.log_iter(app_id, "worker", 1, should_tail=True)) == expected
-    double.reset()
-    assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
-    # There are fifty pages, an empty page for every seventh request, and one page at the end.
-    assert 51 <= double.counts["GetLogEvents"] <= 60
 
 
 class CountingLimit(RateLimit):
@@ -190,15 +134,6 @@ def test_jobs_of_other_tools_are_not_listed(
     double.batch.fill(CFG["queue"], 2, definition_name=f"{DEFINITION_PREFIX}other", tags={})
     app_id = scheduler.submit(app(sh("true")), CFG)
     assert [item.app_id for item in scheduler.list()] == [app_id]
-
-
-def test_fargate_queue_is_refused_before_a_definition_is_registered(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.batch.add_queue("serverless", kind="FARGATE")
-    with pytest.raises(RequestError, match="'serverless' runs its jobs on Fargate"):
-        scheduler.submit(app(sh("true")), {"queue": "serverless"})
-    assert "RegisterJobDefinition" not in double.counts
 
 
 def test_list_sends_one_request_per_page_and_queues_concurrently(

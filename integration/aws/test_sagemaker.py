@@ -15,7 +15,7 @@ from resilience import resilient_loop
 from patience import wait_for
 from torchx_sched_aws.client import AwsError
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
-from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -245,37 +245,3 @@ def test_lost_response_of_a_created_job_is_not_an_error(
 ) -> None:
     info = scheduler.submit_dryrun(app("sleep 1"), CFG)
     assert scheduler.schedule(info) == scheduler.schedule(info)
-
-
-def test_long_commands_arrive_on_every_instance(
-    scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    words = ["x" * 300, "it's\n$HOME\\n", macros.replica_id, "\u2028", ""]
-    script = 'for w; do printf "<%s>" "$w"; done; echo; printf "%s\\n" "$LONG" "$K"'
-    env = {"LONG": "y" * 600, "K": f"k{macros.replica_id}"}
-    job = app(args=["-c", script, "sh", *words], num_replicas=2, env=env)
-    app_id = scheduler.submit(job, CFG)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    for k in range(2):
-        expected = [w.replace(macros.replica_id, str(k)) for w in words]
-        text = "".join(scheduler.log_iter(app_id, "worker", k))
-        assert text == "".join(f"<{w}>" for w in expected) + f"\n{'y' * 600}\nk{k}\n"
-
-
-def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None:
-    cfg = f"role={ROLE},instance_type=ml.m5.large"
-    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "-cfg", cfg)
-    printed = torchx(*words, "--dryrun", "utils.echo", "--msg", "hello there")
-    assert printed.returncode == 0, printed.stderr
-    assert "ContainerArguments:\n    - hello there\n" in printed.stdout
-    assert not use_double.counts
-    done = torchx(*words, "--wait", "utils.echo", "--msg", "hello there")
-    assert done.returncode == 0, done.stderr
-    handle = done.stdout.split()[0]
-    assert handle.startswith("aws_sagemaker://torchx/echo-")
-    log = torchx("log", handle)
-    assert log.stdout.rstrip("\n").endswith("hello there"), log.stderr
-    assert "SUCCEEDED" in torchx("status", handle).stdout
-    assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
-    assert torchx("delete", handle).returncode == 0
-    assert torchx("status", handle).returncode == 1

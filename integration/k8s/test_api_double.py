@@ -26,31 +26,6 @@ def refusal(caught: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
     return found
 
 
-def test_an_object_lives_from_creation_to_deletion(k8s: Client) -> None:
-    made = k8s.job("one", suspend=True)
-    assert made.metadata.uid
-    assert made.spec.template.metadata.labels["batch.kubernetes.io/job-name"] == "one"
-    assert made.spec.template.spec.containers[0].image_pull_policy == "IfNotPresent"
-    assert made.spec.backoff_limit == 0
-    with pytest.raises(ApiException) as caught:
-        k8s.job("one")
-    assert refusal(caught)["reason"] == "AlreadyExists"
-    assert refusal(caught)["message"] == 'jobs.batch "one" already exists'
-    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
-    with pytest.raises(ApiException) as caught:
-        k8s.batch.read_namespaced_job("one", "default")
-    assert refusal(caught) == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": 'jobs.batch "one" not found',
-        "reason": "NotFound",
-        "details": {"name": "one", "group": "batch", "kind": "jobs"},
-        "code": 404,
-    }
-
-
 def test_a_dry_run_creates_nothing(k8s: Client, double: Double) -> None:
     made = k8s.batch.create_namespaced_job("default", job("one"), dry_run="All")
     assert made.metadata.uid
@@ -186,29 +161,6 @@ def test_a_missing_namespace_is_an_error(k8s: Client) -> None:
     assert k8s.core.list_namespaced_pod("nowhere").items == []
 
 
-def test_a_quota_refuses_pods(k8s: Client, double: Double) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "small"},
-        "spec": {"hard": {"count/jobs.batch": "1", "pods": "1"}},
-    }
-    double.create("resourcequotas", "default", quota)
-    k8s.job("one", "sleep 30", completions=2)
-    with pytest.raises(ApiException) as caught:
-        k8s.job("two")
-    assert refusal(caught)["message"] == (
-        'jobs.batch "two" is forbidden: exceeded quota: small, requested: count/jobs.batch=1,'
-        " used: count/jobs.batch=1, limited: count/jobs.batch=1"
-    )
-    # the controller creates a Job's pods, so the refusal is an event
-    events = wait_for(
-        lambda: [e for e in double.objects("events", "default") if e["reason"] == "FailedCreate"]
-    )
-    assert "exceeded quota: small, requested: pods=1, used: pods=1" in events[0]["message"]
-    assert len(k8s.pods("one")) == 1
-
-
 def test_webhooks_and_faults_refuse_requests(k8s: Client, double: Double) -> None:
     double.webhook("policy.example.com", "images must come from registry.example.com")
     with pytest.raises(ApiException) as caught:
@@ -256,26 +208,6 @@ def test_patches_are_merged(k8s: Client) -> None:
     assert refusal(caught)["reason"] == "Conflict"
 
 
-def test_dependents_are_deleted_with_their_owner(k8s: Client, double: Double) -> None:
-    owner = k8s.job("one", "sleep 86400")
-    reference = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": "one",
-        "uid": owner.metadata.uid,
-    }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "one", "ownerReferences": [reference]},
-        "spec": {"clusterIP": "None", "selector": {"a": "b"}},
-    }
-    k8s.core.create_namespaced_service("default", service)
-    wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
-    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
-    wait_for(lambda: double.left() == [])
-
-
 def test_pods_of_a_job_that_is_deleted_without_a_policy_stay(k8s: Client, double: Double) -> None:
     k8s.job("one", "sleep 86400")
     wait_for(lambda: k8s.pods("one"))
@@ -283,27 +215,6 @@ def test_pods_of_a_job_that_is_deleted_without_a_policy_stay(k8s: Client, double
     assert "propagationPolicy=Background" in double.warnings()[0]
     left = wait_for(lambda: [p for p in k8s.pods("one") if not p.metadata.owner_references])
     assert left[0].metadata.deletion_timestamp is None
-
-
-def test_a_foreground_deletion_waits_for_the_pods(k8s: Client, double: Double) -> None:
-    k8s.job("one", "trap 'sleep 0.5; exit 0' TERM; echo up; while :; do sleep 0.05; done")
-    wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
-    wait_for(lambda: k8s.log(k8s.pods("one")[0].metadata.name))
-    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Foreground")
-    found = k8s.batch.read_namespaced_job("one", "default")
-    assert found.metadata.finalizers == ["foregroundDeletion"]
-    wait_for(lambda: double.left() == [])
-
-
-def test_a_collection_is_deleted_by_selector(k8s: Client, double: Double) -> None:
-    for name in ("one", "two", "three"):
-        body = job(name, "sleep 86400")
-        body["metadata"]["labels"] = {"app": "a" if name != "three" else "b"}
-        k8s.batch.create_namespaced_job("default", body)
-    k8s.batch.delete_collection_namespaced_job(
-        "default", label_selector="app in (a, c)", propagation_policy="Background"
-    )
-    assert [o["metadata"]["name"] for o in double.objects("jobs.batch")] == ["three"]
 
 
 def test_selectors(k8s: Client) -> None:
@@ -325,39 +236,6 @@ def test_selectors(k8s: Client) -> None:
     with pytest.raises(ApiException) as caught:
         names(field_selector="spec.hostname=x")
     assert refusal(caught)["message"] == 'field label not supported: "spec.hostname"'
-
-
-def test_discovery_lists_the_versions_of_a_test(k8s: Client, double: Double) -> None:
-    from kubernetes import client
-
-    double.serve_versions("kueue.x-k8s.io", ["v1beta2"])
-    groups = {g.name: g for g in client.ApisApi(k8s.api).get_api_versions().groups}
-    assert [v.version for v in groups["kueue.x-k8s.io"].versions] == ["v1beta2"]
-    assert groups["kueue.x-k8s.io"].preferred_version.group_version == "kueue.x-k8s.io/v1beta2"
-    found = k8s.custom.get_api_resources("kueue.x-k8s.io", "v1beta2")
-    assert found.group_version == "kueue.x-k8s.io/v1beta2"
-    assert "workloads" in [r.name for r in found.resources]
-    with pytest.raises(ApiException) as caught:
-        k8s.custom.get_api_resources("kueue.x-k8s.io", "v1beta1")
-    assert caught.value.status == 404
-
-
-def test_discovery_lists_the_apis(k8s: Client, double: Double) -> None:
-    from kubernetes import client
-
-    assert client.VersionApi(k8s.api).get_code().git_version.startswith("v1.32")
-    groups = [g.name for g in client.ApisApi(k8s.api).get_api_versions().groups]
-    assert "jobset.x-k8s.io" in groups
-    resources = k8s.batch.get_api_resources().resources
-    assert "jobs/status" in [r.name for r in resources]
-    double.serve_operators([])
-    groups = [g.name for g in client.ApisApi(k8s.api).get_api_versions().groups]
-    assert groups == ["batch", "rbac.authorization.k8s.io", "scheduling.k8s.io"]
-    with pytest.raises(ApiException) as caught:
-        k8s.custom.list_namespaced_custom_object(
-            "jobset.x-k8s.io", "v1alpha2", "default", "jobsets"
-        )
-    assert caught.value.status == 404
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from typing import Any
 
 import pytest
-from double_client import ApiException, Client, container, job, pod
+from double_client import ApiException, Client, pod
 from k8s_double.handle import Double
-from k8s_double.node.container_logs import LINE_LIMIT, ContainerLog
+from k8s_double.node.container_logs import ContainerLog
 from k8s_double.node.environment import expanded
 
 from patience import wait_for
@@ -27,32 +25,6 @@ def conditions(found: Any) -> dict[str, tuple[str, str]]:
 
 
 # Tests of Jobs.
-
-
-def test_an_indexed_job_has_a_pod_for_each_index(k8s: Client) -> None:
-    k8s.job("one", "echo $JOB_COMPLETION_INDEX on $(hostname)", completions=3)
-    found = k8s.ended("one")
-    assert conditions(found)["Complete"][0] == "CompletionsReached"
-    assert "SuccessCriteriaMet" in conditions(found)
-    assert (found.status.succeeded, found.status.completed_indexes) == (3, "0-2")
-    pods = k8s.pods("one")
-    index = "batch.kubernetes.io/job-completion-index"
-    assert [p.metadata.annotations[index] for p in pods] == ["0", "1", "2"]
-    assert [p.metadata.labels[index] for p in pods] == ["0", "1", "2"]
-    assert [p.spec.hostname for p in pods] == ["one-0", "one-1", "one-2"]
-    assert pods[2].metadata.name.startswith("one-2-")
-    assert k8s.log(pods[2].metadata.name).startswith("2 on ")
-    assert pods[0].metadata.owner_references[0].controller
-
-
-def test_the_backoff_limit_ends_a_job(k8s: Client) -> None:
-    k8s.job("one", "exit 3", backoffLimit=2)
-    found = k8s.ended("one")
-    words = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    assert conditions(found)["Failed"] == words
-    assert found.status.failed == 3
-    ends = [p.status.container_statuses[0].state.terminated for p in k8s.pods("one")]
-    assert [(e.exit_code, e.reason) for e in ends] == [(3, "Error")] * 3
 
 
 _IGNORE = {
@@ -151,26 +123,6 @@ def test_without_a_failure_policy_a_deleted_pod_counts_at_once(k8s: Client, doub
     assert ended.status.failed == 1
 
 
-def test_a_deleted_job_releases_its_pods(k8s: Client, double: Double) -> None:
-    double.play("unschedulable")
-    k8s.job("one", podFailurePolicy=_IGNORE)
-    waiting_pod(k8s, "one")
-    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
-    wait_for(lambda: k8s.pods("one") == [])
-
-
-def test_a_suspended_job_releases_its_pods(k8s: Client, double: Double) -> None:
-    double.play("unschedulable")
-    k8s.job("one", podFailurePolicy=_IGNORE)
-    waiting_pod(k8s, "one")
-    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": True}})
-    wait_for(lambda: k8s.pods("one") == [])
-    double.stop_playing()
-    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": False}})
-    ended = k8s.ended("one")
-    assert ended.status.failed is None
-
-
 def test_only_the_backoff_limit_of_a_job_can_be_changed(k8s: Client, double: Double) -> None:
     double.play("unschedulable")
     k8s.job("one", backoffLimit=3, backoffLimitPerIndex=1)
@@ -181,161 +133,7 @@ def test_only_the_backoff_limit_of_a_job_can_be_changed(k8s: Client, double: Dou
     assert "field is immutable" in refused.value.body
 
 
-def test_the_backoff_limit_of_each_index(k8s: Client) -> None:
-    k8s.job(
-        "one", "exit $JOB_COMPLETION_INDEX", completions=3, backoffLimit=None,
-        backoffLimitPerIndex=1,
-    )  # fmt: skip
-    found = k8s.ended("one")
-    assert conditions(found)["Failed"] == ("FailedIndexes", "Job has failed indexes")
-    assert (found.status.completed_indexes, found.status.failed_indexes) == ("0", "1,2")
-    assert found.status.failed == 4
-
-
-@pytest.mark.parametrize(("action", "failed"), [("FailJob", 1), ("Count", 3)])
-def test_a_pod_failure_policy_decides(k8s: Client, action: str, failed: int) -> None:
-    rule = {"action": action, "onExitCodes": {"operator": "In", "values": [3]}}
-    k8s.job("one", "exit 3", backoffLimit=2, podFailurePolicy={"rules": [rule]})
-    found = k8s.ended("one")
-    assert found.status.failed == failed
-    reason, message = conditions(found)["Failed"]
-    if action == "FailJob":
-        assert reason == "PodFailurePolicy"
-        assert message.endswith("failed with exit code 3 matching FailJob rule at index 0")
-
-
-@pytest.mark.parametrize("sequence", ["preempted", "evicted"])
-def test_an_ignored_disruption_replaces_the_pod(k8s: Client, double: Double, sequence: str) -> None:
-    double.play(sequence, count=1)
-    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-    k8s.job("one", "echo end", podFailurePolicy={"rules": [rule]})
-    found = k8s.ended("one")
-    assert (found.status.succeeded, found.status.failed) == (1, None)
-
-
-@pytest.mark.parametrize("how", ["deleted", "evicted"])
-def test_a_pod_that_is_deleted_or_evicted_is_replaced(k8s: Client, how: str) -> None:
-    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-    k8s.job("one", "echo up; exec sleep 86400", podFailurePolicy={"rules": [rule]})
-    wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
-    name = k8s.pods("one")[0].metadata.name
-    if how == "deleted":  # this is a failure, because the process was ended
-        k8s.core.delete_namespaced_pod(name, "default")
-        assert conditions(k8s.ended("one"))["Failed"][0] == "BackoffLimitExceeded"
-        return
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    code, _, _ = k8s.raw("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
-    assert code == 201
-    wait_for(lambda: [p for p in k8s.pods("one") if p.metadata.name != name])
-    assert k8s.batch.read_namespaced_job("one", "default").status.failed is None
-
-
-def test_a_failed_job_deletes_the_pods_that_run(k8s: Client) -> None:
-    k8s.job("one", 'test "$JOB_COMPLETION_INDEX" = 1 && exit 4; exec sleep 86400', completions=3)
-    found = k8s.ended("one")
-    assert "BackoffLimitExceeded" in conditions(found)["Failed"]
-    assert [p.status.phase for p in k8s.pods("one")] == ["Failed"]
-
-
-def test_a_success_policy_ends_the_job(k8s: Client) -> None:
-    k8s.job(
-        "one", 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 86400', completions=2,
-        successPolicy={"rules": [{"succeededCount": 1}]},
-    )  # fmt: skip
-    found = k8s.ended("one")
-    assert conditions(found)["Complete"] == ("SuccessPolicy", "Matched rules at index 0")
-
-
-def test_a_suspended_job_has_no_pods(k8s: Client) -> None:
-    k8s.job("one", "exec sleep 86400", completions=2)
-    wait_for(lambda: k8s.batch.read_namespaced_job("one", "default").status.ready == 2)
-    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": True}})
-    wait_for(lambda: k8s.pods("one") == [])
-    found = wait_for(
-        lambda: (
-            (found := k8s.batch.read_namespaced_job("one", "default"))
-            and found.status.active is None
-            and found
-        )
-    )
-    assert conditions(found)["Suspended"] == ("JobSuspended", "Job suspended")
-    assert found.status.start_time is None
-    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": False}})
-    wait_for(lambda: k8s.batch.read_namespaced_job("one", "default").status.ready == 2)
-
-
-def test_deadline_and_time_to_live(k8s: Client, double: Double) -> None:
-    k8s.job("slow", "exec sleep 86400", activeDeadlineSeconds=1)
-    assert conditions(k8s.ended("slow"))["Failed"][0] == "DeadlineExceeded"
-    k8s.job("short", ttlSecondsAfterFinished=0)
-    wait_for(lambda: not [name for name in double.left() if "short" in name])
-
-
-def test_kueue_holds_a_job_until_it_is_admitted(k8s: Client, double: Double) -> None:
-    double.kueue()
-    body = job("one", "echo end")
-    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "users"}
-    assert k8s.batch.create_namespaced_job("default", body).spec.suspend
-    workload = wait_for(lambda: double.objects("workloads.kueue.x-k8s.io"))[0]
-    assert workload["spec"]["queueName"] == "users"
-    time.sleep(0.4)
-    assert k8s.pods("one") == []
-    assert double.admit() == 1
-    assert double.admit() == 0
-    assert k8s.ended("one").status.succeeded == 1
-
-
-def test_kueue_admits_the_oldest_job_while_the_quota_is_enough(k8s: Client, double: Double) -> None:
-    double.kueue()
-    for number, name in enumerate(("one", "two"), start=1):
-        body = job(name, "echo end")
-        body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "users"}
-        k8s.batch.create_namespaced_job("default", body)
-        wait_for(lambda number=number: len(double.objects("workloads.kueue.x-k8s.io")) == number)
-    assert double.admit(most=1) == 1
-    assert k8s.ended("one").status.succeeded == 1
-    wait_for(lambda: '"Finished"' in json.dumps(double.objects("workloads.kueue.x-k8s.io")))
-    assert k8s.pods("two") == []
-    assert double.admit(most=1) == 1
-    assert k8s.ended("two").status.succeeded == 1
-    assert double.admit() == 0
-
-
 # Tests of pods.
-
-
-def test_arguments_variables_and_files_reach_the_process(k8s: Client, double: Double) -> None:
-    for kind, data in (
-        ("Secret", {"stringData": {"key": "s3"}}),
-        ("ConfigMap", {"data": {"a": "1"}}),
-    ):
-        key = f"{kind.lower()}s"
-        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "given"}, **data}
-        double.create(key, "default", body)
-    env = [
-        {"name": "PLAIN", "value": "v"},
-        {"name": "USES", "value": "$(PLAIN) $$(PLAIN) $(NONE) $$ $x"},
-        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "given", "key": "key"}}},
-        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['l']"}}},
-        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
-    ]
-    script = 'echo "$PLAIN|$USES|$SECRET|$POD|$LABEL|$CPU|$FROM_a|$1|$HOSTNAME"; pwd'
-    one = container(
-        script,
-        command=["sh", "-c", script, "sh", "$(PLAIN)$$(PLAIN)"],
-        env=env,
-        envFrom=[{"prefix": "FROM_", "configMapRef": {"name": "given"}}],
-        workingDir="/some/where",
-        resources={"limits": {"cpu": "2"}},
-    )
-    body = pod("given", containers=[one], hostname="given-host")
-    body["metadata"]["labels"] = {"l": "label"}
-    k8s.core.create_namespaced_pod("default", body)
-    wait_for(lambda: k8s.core.read_namespaced_pod("given", "default").status.phase == "Succeeded")
-    lines = k8s.log("given").splitlines()
-    assert lines[0] == "v|v $(PLAIN) $(NONE) $ $x|s3|given|label|2|1|v$(PLAIN)|given-host"
-    assert lines[1].endswith("/some/where")
 
 
 @pytest.mark.parametrize(
@@ -345,100 +143,6 @@ def test_arguments_variables_and_files_reach_the_process(k8s: Client, double: Do
 )  # fmt: skip
 def test_variables_are_expanded(text: str, expected: str) -> None:
     assert expanded(text, {"A": "1"}) == expected
-
-
-def test_a_pod_waits_for_a_missing_secret(k8s: Client, double: Double) -> None:
-    reference = {"secretKeyRef": {"name": "late", "key": "key"}}
-    one = container("echo $S", env=[{"name": "S", "valueFrom": reference}])
-    k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
-
-    def waiting() -> Any:
-        statuses = k8s.core.read_namespaced_pod("one", "default").status.container_statuses
-        return statuses and statuses[0].state.waiting
-
-    found = wait_for(lambda: (w := waiting()) and w.reason == "CreateContainerConfigError" and w)
-    assert found.message == 'secret "late" not found'
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}}
-    double.create("secrets", "default", {**body, "stringData": {"key": "there"}})
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    assert k8s.log("one") == "there\n"
-
-
-def test_a_missing_image_keeps_the_pod_waiting(k8s: Client) -> None:
-    one = container("true", image="example.com/none:1")
-    k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
-    reasons = set()
-
-    def seen() -> bool:
-        statuses = k8s.core.read_namespaced_pod("one", "default").status.container_statuses
-        if statuses and statuses[0].state.waiting:
-            reasons.add(statuses[0].state.waiting.reason)
-        return {"ErrImagePull", "ImagePullBackOff"} <= reasons
-
-    wait_for(seen)
-    with pytest.raises(ApiException) as caught:
-        k8s.log("one")
-    assert caught.value.status == 400
-    message = json.loads(caught.value.body)["message"]
-    assert message.startswith('container "main" in pod "one" is waiting to start')
-
-
-def test_a_missing_program_fails_the_container(k8s: Client) -> None:
-    one = container("", command=["/no/such/program"])
-    k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Failed")
-    found = k8s.core.read_namespaced_pod("one", "default").status.container_statuses[0]
-    ended = found.state.terminated
-    assert (ended.exit_code, ended.reason) == (128, "StartError")
-    assert 'exec: "/no/such/program"' in ended.message
-
-
-def test_a_full_node_keeps_the_pod_pending(k8s: Client, double: Double) -> None:
-    one = container("true", resources={"limits": {"nvidia.com/gpu": "1"}})
-    k8s.core.create_namespaced_pod("default", pod("one", containers=[one]))
-
-    def condition() -> Any:
-        found = k8s.core.read_namespaced_pod("one", "default").status.conditions
-        return found and found[0]
-
-    found = wait_for(condition)
-    assert (found.type, found.status, found.reason) == ("PodScheduled", "False", "Unschedulable")
-    assert found.message.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    assert k8s.log("one", follow=True) == ""  # an empty log, not an error
-    double.capacity(**{"nvidia.com/gpu": "8"})
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-
-
-def test_a_container_restarts(k8s: Client) -> None:
-    script = "test -e once && { echo second; exit 0; }; touch once; echo first; exit 5"
-    k8s.core.create_namespaced_pod(
-        "default", pod("one", restartPolicy="OnFailure", containers=[container(script)])
-    )
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    found = k8s.core.read_namespaced_pod("one", "default").status.container_statuses[0]
-    assert found.restart_count == 1
-    assert found.last_state.terminated.exit_code == 5
-    assert k8s.log("one") == "second\n"
-    assert k8s.log("one", previous=True) == "first\n"
-
-
-def test_a_process_gets_the_grace_period(k8s: Client) -> None:
-    stubborn = "trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
-    k8s.core.create_namespaced_pod("default", pod("one", stubborn, terminationGracePeriodSeconds=1))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
-    wait_for(lambda: k8s.log("one"))
-    found = k8s.core.delete_namespaced_pod("one", "default")
-    assert found.metadata.deletion_timestamp is not None
-    wait_for(lambda: "no" in k8s.log("one"))
-
-    def gone() -> bool:
-        try:
-            k8s.core.read_namespaced_pod("one", "default")
-        except ApiException as e:
-            return e.status == 404
-        return False
-
-    wait_for(gone)
 
 
 # Tests of logs.
@@ -487,26 +191,6 @@ def test_since_is_cut_to_whole_seconds() -> None:
     second = log.entries[0].stamp // 10**9 * 10**9
     assert b"".join(log.read(since=second)) == b"one\ntwo\n"
     assert b"".join(log.read(since=log.entries[1].stamp)) == b"two\n"
-
-
-def test_a_long_line_has_one_time(k8s: Client) -> None:
-    size = 3 * LINE_LIMIT + 5
-    script = f"head -c {size} /dev/zero | tr '\\0' z; echo; echo end"
-    k8s.core.create_namespaced_pod("default", pod("one", script))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    first, second = k8s.log("one", timestamps=True).splitlines()
-    assert first.split(" ")[1] == "z" * size
-    assert second.split(" ")[1] == "end"
-
-
-def test_one_stream_of_a_log(k8s: Client, double: Double) -> None:
-    k8s.core.create_namespaced_pod("default", pod("one", "echo out; echo err >&2"))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    with pytest.raises(ApiException, match="stream: Forbidden: may not be specified"):
-        k8s.log("one", stream="Stdout")
-    double.split_streams()
-    assert k8s.log("one", stream="Stdout") == "out\n"
-    assert k8s.log("one", stream="Stderr") == "err\n"
 
 
 def test_no_process_outlives_the_double(tmp_path: Any) -> None:

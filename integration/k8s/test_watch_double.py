@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
-from double_client import ApiException, Client, job, pod
+from double_client import ApiException, Client
 from k8s_double.handle import Double, DoubleError
 from kubernetes import watch
-
-from patience import wait_for
 
 
 @pytest.fixture
@@ -90,53 +86,6 @@ def test_a_watch_of_an_expired_version_is_refused(k8s: Client, double: Double) -
     assert caught.value.status == 410
 
 
-def test_a_restart_keeps_the_objects(k8s: Client, double: Double, tmp_path: Path) -> None:
-    # the second half of the lines comes after the restart, however slow this machine is
-    script = (
-        "i=0; while [ $i -lt 20 ]; do echo line $i; i=$((i+1)); done;"
-        f" until [ -e {tmp_path}/restarted ]; do sleep 0.05; done;"
-        " while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); done"
-    )
-    k8s.core.create_namespaced_pod("default", pod("one", script))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
-    answer = k8s.core.read_namespaced_pod_log("one", "default", follow=True, _preload_content=False)
-    got = b""
-    restart = threading.Thread(target=double.restart, args=(0.5,))
-    with pytest.raises(urllib3.exceptions.HTTPError):  # noqa: PT012 (it breaks somewhere within)
-        for piece in answer.stream(10):
-            got += piece
-            if b"line 19\n" in got:
-                restart.start()
-    restart.join()
-    (tmp_path / "restarted").touch()
-    assert got == b"".join(b"line %d\n" % i for i in range(20))
-    wait_for(lambda: _answers(k8s))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    assert k8s.log("one") == "".join(f"line {i}\n" for i in range(40))
-
-
-def _answers(k8s: Client) -> bool:
-    try:
-        k8s.core.read_namespaced_pod("one", "default", _request_timeout=5)
-    except urllib3.exceptions.HTTPError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_stream_can_be_cut(k8s: Client, double: Double, clean: bool) -> None:
-    k8s.core.create_namespaced_pod("default", pod("one", "echo up; exec sleep 86400"))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
-    timer = threading.Timer(0.5, double.cut, (clean,))
-    timer.start()
-    if clean:
-        assert k8s.log("one", follow=True) == "up\n"
-    else:
-        with pytest.raises(urllib3.exceptions.HTTPError):
-            k8s.log("one", follow=True)
-    timer.join()
-
-
 @pytest.mark.parametrize("style", ["token", "token-file", "exec"])
 def test_tokens_are_checked(double: Double, style: str) -> None:
     path = double.kubeconfig("other", style=style)
@@ -148,18 +97,6 @@ def test_tokens_are_checked(double: Double, style: str) -> None:
     assert Client(path).pods("a") == []
 
 
-def test_faults_before_and_after_a_request_is_served(k8s: Client, double: Double) -> None:
-    retries = urllib3.Retry(0)
-    k8s.api.rest_client.pool_manager.connection_pool_kw["retries"] = retries
-    double.fault(0, method="POST", path="/jobs")
-    with pytest.raises(urllib3.exceptions.HTTPError):
-        make(k8s, "never")
-    double.fault(0, method="POST", path="/jobs", served=True)
-    with pytest.raises(urllib3.exceptions.HTTPError):
-        make(k8s, "made")
-    assert [o["metadata"]["name"] for o in double.objects("jobs.batch")] == ["made"]
-
-
 def test_requests_are_counted(k8s: Client, double: Double) -> None:
     before = double.counted()
     k8s.pods("x")
@@ -168,13 +105,6 @@ def test_requests_are_counted(k8s: Client, double: Double) -> None:
         ("GET", "/api/v1/namespaces/default/pods", 200, "double-user")
     ]
     assert asked[0]["query"]["labelSelector"] == "job-name=x"
-
-
-def test_simulated_pods_run_no_process(k8s: Client, double: Double) -> None:
-    double.play("pretended")
-    k8s.batch.create_namespaced_job("default", job("many", completions=1000))
-    wait_for(lambda: k8s.batch.read_namespaced_job("many", "default").status.ready == 1000)
-    assert len(double.objects("pods")) == 1000
 
 
 def test_unsupported_behaviour_is_an_error(double: Double) -> None:

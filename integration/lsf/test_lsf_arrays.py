@@ -79,20 +79,6 @@ def test_one_bsub_submits_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
     )
 
 
-def test_at_most_max_parallel_elements_run(scheduler: LsfScheduler, lsf: Path) -> None:
-    # Each element ends after two have started, so that the first two run at the same time.
-    waits = "until [ $(grep -c start log) -ge 2 ]; do sleep 0.1; done"
-    script = f"echo start >> log; {waits}; echo end >> log"
-    app_ids = list(submit(scheduler, [script] * 6, max_parallel=2))
-    assert "[1-6]%2" in calls(lsf, "bsub")[0]
-    assert set(states(scheduler, app_ids)) == {AppState.SUCCEEDED}
-    running = most = 0
-    for line in Path("log").read_text().split():
-        running += 1 if line == "start" else -1
-        most = max(most, running)
-    assert most == 2
-
-
 def test_arrays_are_split_by_the_largest_size_and_share_the_limit(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

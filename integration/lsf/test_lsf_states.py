@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from lsf_jobs import app, jobs, unfinished
-from setup_option import check_effect
 from waiting import wait_for
 
 from patience import wait_for as wait_until
@@ -242,19 +240,9 @@ def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) ->
     subprocess.run(["bkill", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
 
 
-def test_setup_runs_before_the_program_of_each_replica(
-    scheduler: LsfScheduler, tmp_path: Path
-) -> None:
-    check_effect(scheduler, lambda line, n, setup: submit_with(scheduler, line, n, setup), tmp_path)
-
-
 def test_setup_runs_in_elements_of_an_array(scheduler: LsfScheduler) -> None:
     cfg = {"setup": ["export X=set"]}
     infos = [scheduler.submit_dryrun(app(f'echo "$X {k}"'), cfg) for k in range(2)]
     for k, app_id in enumerate(list(scheduler.app_arrays.submit(infos))):
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert log_of(scheduler, app_id) == [f"set {k}\n"]
-
-
-def submit_with(scheduler: LsfScheduler, line: str, count: int, setup: Sequence[str]) -> str:
-    return scheduler.submit(app(line, count=count), {"setup": list(setup)})

@@ -1,17 +1,7 @@
-"""Sweeps on a real Slurm: arrays, killed drivers, limits, dependencies.
-
-These variables make the test of kills longer: ``TORCHX_SWEEP_KILLS`` is the number of kills
-(default: 12), ``TORCHX_SWEEP_ELEMENTS`` the number of elements of each sweep (default: 10), and
-``TORCHX_SWEEP_SEED`` is the random seed for the times of the kills (default: 18).
-"""
+"""Sweeps on a real Slurm: arrays, limits, dependencies."""
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -25,9 +15,6 @@ from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 from torchx_sweep import ElementState, api, results, status, sweep, wait
 
-KILLS = int(os.environ.get("TORCHX_SWEEP_KILLS", "12"))
-ELEMENTS = int(os.environ.get("TORCHX_SWEEP_ELEMENTS", "10"))
-SEED = int(os.environ.get("TORCHX_SWEEP_SEED", "18"))
 COMPONENT = '''
 from torchx_specs import AppDef, Resource, Role
 
@@ -64,52 +51,6 @@ def create(out: Path, count: int, *words: str, **options: object) -> str:
 
 def written(out: Path) -> Counter[int]:
     return Counter(int(line) for line in out.read_text().split()) if out.exists() else Counter()
-
-
-def is_killed(command: list[str], seconds: float) -> bool:
-    """Run a program, and kill it if it has not ended in time; return whether it was killed."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    return process.returncode == -signal.SIGKILL
-
-
-# A limit on resources makes the driver submit one element after the other.
-@pytest.mark.parametrize("limits", [None, {"cpus": 1000}], ids=["array", "fan-out"])
-def test_killed_drivers_submit_each_element_exactly_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int] | None
-) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    generator = random.Random(SEED)  # noqa: S311 - no cryptography
-    handles: list[str] = []
-    kills = 0
-    while kills < KILLS:
-        out = tmp_path / f"out{len(handles)}"
-        # Of 10 elements, 8 run at the same time, so the driver must submit two of them later.
-        parallel = max(8, ELEMENTS // 20)
-        handles.append(create(out, ELEMENTS, max_parallel=parallel, limits=limits))
-        drive = [sys.executable, "-c", _drive(handles[-1])]
-        killed = True
-        while killed and kills < KILLS:
-            killed = is_killed(drive, generator.uniform(0.3, 5.0))
-            kills += killed
-    for handle in handles:
-        subprocess.run([sys.executable, "-c", _drive(handle)], check=True, timeout=3600)
-    apps = Counter(found.name for found in create_scheduler("test").list())
-    for number, handle in enumerate(handles):
-        ended = results(handle)
-        assert {e.state for e in ended} == {ElementState.SUCCEEDED}, [e.reason for e in ended]
-        assert {e.attempt for e in ended} == {0}
-        assert written(tmp_path / f"out{number}") == Counter(range(ELEMENTS))
-        assert {apps[element.submission] for element in ended} == {1}
-    print(f"{kills} kills, {len(handles)} sweeps of {ELEMENTS} elements, seed {SEED}")
-
-
-def _drive(handle: str) -> str:
-    return f"from torchx_sweep.drivers.process import drive; drive({handle.rpartition('/')[2]!r})"
 
 
 def test_a_sweep_is_one_array_and_is_cancelled_at_once(tmp_path: Path) -> None:

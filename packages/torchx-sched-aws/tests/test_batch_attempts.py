@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.batch.arrays import element_of
 from torchx_sched_aws.batch.attempts import attempt_statuses
 from torchx_sched_aws.batch.describe import describe
 from torchx_sched_aws.batch.request import BatchJob
@@ -47,11 +46,6 @@ def request_of(scheduler: AWSBatchScheduler, *roles: Role, **cfg: Any) -> BatchJ
             {"requeue": True, "max_total_time": "1h"},
             (),
             "option max_total_time needs the option resume_dir on AWS Batch",
-        ),
-        (
-            {"requeue": True, "retry_rules": ["exit_code:1:RETRY"]},
-            (),
-            "option retry_rules cannot be used with requeue",
         ),
         ({"resume_dir": "runs/a"}, (VOLUME,), "'runs/a' is not an absolute path"),
         ({"resume_dir": "/data/a"}, (), "'/data/a' is in no writable EFS volume of role 'main'"),
@@ -121,11 +115,6 @@ def _overrides(job: BatchJob) -> dict[str, Any]:
 
 def _args(replicas: int) -> list[str]:
     return ["0"] if replicas == 1 else ["${replica_id}"]
-
-
-def test_app_with_attempts_is_no_child_of_an_array(scheduler: AWSBatchScheduler) -> None:
-    assert element_of(request_of(scheduler, role()), "app") is not None
-    assert element_of(request_of(scheduler, role(), requeue=True), "app") is None
 
 
 @pytest.mark.parametrize(

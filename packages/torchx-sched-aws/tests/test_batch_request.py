@@ -18,7 +18,6 @@ from torchx_specs import (
     AppDef,
     BindMount,
     DeviceMount,
-    InvalidRunConfigException,
     Resource,
     RetryPolicy,
     Role,
@@ -104,7 +103,6 @@ def test_single_node_request_has_every_field(request_of: Request) -> None:
         job_role_arn="arn:aws:iam::123456789012:role/job",
         execution_role_arn="arn:aws:iam::123456789012:role/execution",
         time="1h",
-        retry_rules=["exit_code:137:RETRY", "status_reason:Host EC2*:retry", "reason=Can*:EXIT"],
         shm_mb=1024,
         ulimits=["memlock:-1", "nofile=1024:4096"],
         secrets={"KEY": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"},
@@ -197,11 +195,7 @@ def test_single_node_request_has_every_field(request_of: Request) -> None:
         "retryStrategy": {
             "attempts": 3,
             "evaluateOnExit": [
-                {"onExitCode": "137", "action": "RETRY"},
-                {"onStatusReason": "Host EC2*", "action": "RETRY"},
-                {"onReason": "Can*", "action": "EXIT"},
                 {"onExitCode": "0", "action": "EXIT"},
-                {"onStatusReason": "*", "action": "EXIT"},
             ],
         },
         "schedulingPriority": 7,
@@ -336,15 +330,6 @@ def test_overlays_change_container_definition_and_submission(request_of: Request
         request_of(app=app)
 
 
-@pytest.mark.parametrize("name", ["-dash", "a b", "x" * 300, "ü", "a/b", "1"])
-def test_generated_names_are_valid(request_of: Request, name: str) -> None:
-    import re
-
-    job = request_of(role(name=name), app=AppDef(name, [role(name=name)]))
-    for made in (job.name, job.job_def["jobDefinitionName"]):
-        assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,127}", made)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -388,11 +373,6 @@ def test_invalid_role_is_an_error(
         ({"ulimits": ["nofile"]}, "option ulimits: 'nofile' is not of the form"),
         ({"ulimits": ["nofiles:1"]}, "did you mean 'nofile'"),
         ({"secrets": {"A": "a b"}}, "secrets: .* is not of the form name:ARN"),
-        ({"retry_rules": ["137"]}, "not of the form condition:pattern:ACTION"),
-        ({"retry_rules": ["exitcode:137:RETRY"]}, "did you mean 'exit_code'"),
-        ({"retry_rules": ["exit_code=x:RETRY"]}, "not a valid pattern for exit_code"),
-        ({"retry_rules": ["exit_code=1:AGAIN"]}, "must end with :RETRY or :EXIT"),
-        ({"retry_rules": ["exit_code=1:RETRY"] * 4}, "at most 3"),
     ],
 )
 def test_invalid_option_is_an_error(request_of: Request, cfg: dict[str, Any], message: str) -> None:
@@ -402,15 +382,11 @@ def test_invalid_option_is_an_error(request_of: Request, cfg: dict[str, Any], me
 
 def test_options_can_be_given_as_text(scheduler: AWSBatchScheduler, request_of: Request) -> None:
     arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:key-a1"
-    text = (
-        "retry_rules=exit_code:137:RETRY;status_reason:Host EC2*:RETRY,"
-        f"ulimits=memlock:-1;nofile:1024:4096,secrets=KEY:{arn}"
-    )
+    text = f"ulimits=memlock:-1;nofile:1024:4096,secrets=KEY:{arn}"
     job = request_of(role(), **scheduler.run_opts().cfg_from_str(text))
     container = job.job_def["containerProperties"]
     assert [limit["name"] for limit in container["ulimits"]] == ["memlock", "nofile"]
     assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
-    assert len(job.job_def["retryStrategy"]["evaluateOnExit"]) == 4
 
 
 def test_all_problems_are_reported_together(request_of: Request) -> None:
@@ -455,11 +431,6 @@ def test_queue_may_be_an_arn(request_of: Request) -> None:
     job = request_of(role(), queue=arn)
     assert job.app_id == f"gpu:{job.name}"
     assert job.submit_parameters("d")["jobQueue"] == arn
-
-
-def test_queue_is_required(scheduler: AWSBatchScheduler) -> None:
-    with pytest.raises(InvalidRunConfigException, match="queue"):
-        scheduler.submit_dryrun(AppDef("app", [role()]), {})
 
 
 def test_printed_request_is_yaml_without_secrets(scheduler: AWSBatchScheduler) -> None:

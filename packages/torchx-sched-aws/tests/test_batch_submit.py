@@ -287,14 +287,6 @@ def test_cancel_terminates_an_active_job(
     stubber.assert_no_pending_responses()
 
 
-def test_cancel_of_an_ended_job_does_nothing(
-    scheduler: AWSBatchScheduler, stubber: Stubber
-) -> None:
-    expect_found(stubber, status="SUCCEEDED")
-    scheduler.cancel("queue:name")
-    stubber.assert_no_pending_responses()
-
-
 def expect_deletion(stubber: Stubber, *others: dict[str, Any]) -> None:
     """Expect the requests of a deletion, up to those that list the jobs of the definition.
 
@@ -370,15 +362,3 @@ def test_own_job_is_found_beside_a_newer_job_of_the_same_name(
     stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": ANY})
     scheduler.cancel("queue:name")
     stubber.assert_no_pending_responses()
-
-
-def test_deleted_app_is_unknown(scheduler: AWSBatchScheduler, stubber: Stubber) -> None:
-    expect_found(stubber, status="SUCCEEDED", tags={"torchx.pytorch.org/deleted": "true"})
-    assert scheduler.describe("queue:name") is None
-
-
-@pytest.mark.parametrize(
-    "app_id", ["", "name", "a:b:c", "a b:c", "queue:", ":name", "q:" + "x" * 200]
-)
-def test_malformed_app_ids_cause_no_request(scheduler: AWSBatchScheduler, app_id: str) -> None:
-    assert scheduler.describe(app_id) is None

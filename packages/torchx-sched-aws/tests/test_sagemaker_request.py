@@ -20,8 +20,6 @@ from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler, create_s
 from torchx_specs import (
     AppDef,
     BindMount,
-    InvalidRunConfigException,
-    Resource,
     RetryPolicy,
     Role,
     macros,
@@ -336,17 +334,6 @@ def test_region_is_read_from_the_sdk_configuration(
     assert configured_region() == ""
 
 
-def test_macros_are_substituted(request_of: Request) -> None:
-    role = command(
-        args=[macros.app_id, macros.rank0_env, macros.img_root], env={"J": macros.app_id}
-    )
-    job = request_of(role)
-    algorithm = job.job_def["AlgorithmSpecification"]
-    assert algorithm["ContainerArguments"] == [job.job_name, "TORCHX_RANK0_HOST", ""]
-    assert job.job_def["Environment"]["J"] == job.job_name
-    assert job.job_def["Environment"]["TORCHX_RANK0_HOST"] == "localhost"
-
-
 def test_script_becomes_hyperparameters(request_of: Request) -> None:
     job = request_of(
         script("train.py", "--lr", "0.1", "--name=a b", "--neg", "-1"),
@@ -391,14 +378,6 @@ def test_launch_command_runs_a_script_as_a_command(request_of: Request) -> None:
     role = script("--lr", "1", entrypoint="train.py")
     algorithm = request_of(role, launch="command").job_def["AlgorithmSpecification"]
     assert algorithm["ContainerEntrypoint"] == ["train.py"]
-
-
-@pytest.mark.parametrize("entrypoint", ["python", "/opt/conda/bin/python3", "bash", "torchrun"])
-def test_program_of_the_entrypoint_runs_a_script(request_of: Request, entrypoint: str) -> None:
-    role = script("train.py", "--lr", "1", entrypoint=entrypoint)
-    algorithm = request_of(role).job_def["AlgorithmSpecification"]
-    assert algorithm["ContainerEntrypoint"] == [entrypoint]
-    assert algorithm["ContainerArguments"] == ["train.py", "--lr", "1"]
 
 
 def test_script_as_entrypoint_becomes_hyperparameters(request_of: Request) -> None:
@@ -623,22 +602,8 @@ def test_scripts_reject_replica_index_and_long_variables(error_of: Callable[...,
     assert "environment variable 'L'" in text
 
 
-def test_missing_and_unknown_options_are_errors(scheduler: AWSSageMakerScheduler) -> None:
-    app = AppDef("app", [command()])
-    with pytest.raises(InvalidRunConfigException, match="role"):
-        scheduler.submit_dryrun(app, {"instance_type": "ml.m5.large"})
-    with pytest.raises(InvalidRunConfigException, match="did you mean 'instance_type'"):
-        scheduler.submit_dryrun(app, {**CFG, "instance_typ": "a"})
-
-
 def test_code_location_logs_a_warning(
     request_of: Request, caplog: pytest.LogCaptureFixture
 ) -> None:
     request_of(code_location="s3://bucket/code")
     assert "code_location is ignored" in caplog.text
-
-
-def test_role_needs_no_resource(scheduler: AWSSageMakerScheduler) -> None:
-    role = command()
-    assert role.resource != Resource(cpu=1, gpu=0, memMB=1)
-    scheduler._validate(AppDef("app", [role]), "aws_sagemaker")

@@ -327,13 +327,6 @@ class KnowsEverything(FakeScheduler):
         return super().describe(app_id) or DescribeAppResponse(app_id, AppState.SUCCEEDED)
 
 
-class SubmitsOnDryRun(FakeScheduler):
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
-        info = super()._submit_dryrun(app, cfg)
-        self.schedule(info)
-        return info
-
-
 class LeavesAFile(FakeScheduler):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
         tempfile.mkstemp()

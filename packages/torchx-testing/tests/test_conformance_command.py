@@ -1,4 +1,4 @@
-"""Tests of ``torchx conformance`` with fake plugins, in a separate process; and of its reports."""
+"""Tests of ``torchx conformance`` with a fake scheduler, in another process; and of its reports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree  # parses only a badge that the command wrote
 
-import pytest
-
 from torchx_testing.site.report import badge, html_page
 
 HERE = Path(__file__).parent
@@ -24,7 +22,7 @@ import sys
 from click import ClickException
 import fake_scheduler
 from torchx_specs.errors import TorchXError
-from torchx_specs.hookspecs import SchedulerPlugin, TrackerPlugin, WorkspacePlugin, hookimpl
+from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.options.run_options import runopts
 
@@ -42,28 +40,8 @@ class Plugin:
 
         yield SchedulerPlugin("fake", create)
 
-    @hookimpl
-    def torchx_trackers(self):
-        import fake_tracker
 
-        stores = {}
-
-        def create(config):
-            assert config.startswith("store=test-")
-            tracker = fake_tracker.FakeTracker()
-            tracker.__dict__ = stores.setdefault(config, tracker.__dict__)
-            return tracker
-
-        yield TrackerPlugin("fake", create)
-
-    @hookimpl
-    def torchx_workspaces(self):
-        import fake_builder
-
-        yield WorkspacePlugin("fake", lambda: getattr(fake_builder, BUILDER)())
-
-
-KIND = BUILDER = sys.argv[1]
+KIND = sys.argv[1]
 manager = PluginManager(discover=False)
 manager.register(Plugin(), "fake")
 set_manager(manager)
@@ -91,10 +69,7 @@ class Run(NamedTuple):
 
 
 def run_commands(folder: Path, kind: str, commands: list[list[str]]) -> list[Run]:
-    kinds = {"-s", "--tracker", "--workspace", "--distribution"}
-    commands = [
-        words if kinds.intersection(words) else ["-s", "fake", *words] for words in commands
-    ]
+    commands = [words if "-s" in words else ["-s", "fake", *words] for words in commands]
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, kind, json.dumps(commands)],
         cwd=folder,
@@ -181,45 +156,9 @@ def test_features_that_the_scheduler_lacks_are_skipped(tmp_path: Path) -> None:
     assert unsupported["hostile_arguments"] == "an old shell"
 
 
-def summary_of(folder: Path, ran: Run) -> dict[str, int]:
-    assert (folder / "report" / "index.html").exists(), ran.out + ran.err
-    data = json.loads((folder / "report" / "report.json").read_text())
-    summary: dict[str, int] = data["summary"]
-    return summary
-
-
-def test_a_tracker_is_tested_with_an_empty_store_for_each_test(tmp_path: Path) -> None:
-    arguments = ["--tracker", "fake", "--config", "store={test}", "--report", "report"]
-    ran = conformance(tmp_path, "-", *arguments)
-    assert ran.code == 0, ran.out + ran.err
-    assert summary_of(tmp_path, ran)["passed"] > 10
-
-
-@pytest.mark.parametrize(("builder", "code"), [("FakeBuilder", 0), ("RunsAProgram", 1)])
-def test_a_workspace_builder_is_tested(tmp_path: Path, builder: str, code: int) -> None:
-    arguments = ["--workspace", "fake", "-cfg", f"root={tmp_path}/built", "--report", "report"]
-    ran = conformance(tmp_path, builder, *arguments)
-    assert ran.code == code, ran.out + ran.err
-    summary = summary_of(tmp_path, ran)
-    assert summary["passed"] > 5
-    assert bool(summary["failed"]) is bool(code)
-
-
-def test_a_distribution_is_tested(tmp_path: Path) -> None:
-    ran = conformance(tmp_path, "-", "--distribution", "torchx_testing", "--report", "report")
-    assert ran.code == 0, ran.out + ran.err
-    assert summary_of(tmp_path, ran)["passed"] > 3
-
-
 WRONG_REQUESTS = [
     (["-s", "fakt"], "fake"),
     (["-cfg", "que=x"], "queue"),
-    (["-s", "fake", "--workspace", "fake"], "give one of --scheduler, --tracker"),
-    (["--tracker", "fake", "--config", "store=x"], "--config must contain {test}"),
-    (["--tracker", "fak", "--config", "{test}"], "did you mean 'fake'?"),
-    (["--workspace", "dirr"], "did you mean 'dir'?"),
-    (["--distribution", "torchx-testin"], "did you mean 'torchx-testing'?"),
-    (["--workspace", "dir", "--unsupported", "linsk=x"], "did you mean 'links'?"),
     (["--unsupported", "tial=x"], "did you mean 'tail'?"),
     (["--unsupported", "tail"], "the reason is missing; write tail=REASON"),
     (["-k", "no_such_test_at_all"], "no test was run; -k is 'no_such_test_at_all'"),

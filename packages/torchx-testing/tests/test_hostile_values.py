@@ -6,16 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
 
 from torchx_specs.model.templates import is_template
 from torchx_testing.hostile import (
     HOSTILE_VALUES,
     NOT_UTF8,
-    arguments,
     dump_args,
-    env_names,
-    env_values,
     parse_dump,
     python_dump_args,
 )
@@ -67,13 +63,3 @@ def test_the_dump_gives_back_what_it_was_given(program: str) -> None:
 def test_output_that_is_not_complete(lines: list[str]) -> None:
     with pytest.raises(ValueError, match="not in list"):
         parse_dump(lines)
-
-
-@settings(max_examples=50)
-@given(arguments(), env_names(), env_values())
-def test_the_strategies_give_possible_values(argument: str, name: str, value: str) -> None:
-    for text in (argument, value):
-        assert "\0" not in text
-        assert not is_template(text)
-        text.encode("utf-8")
-    assert name.isidentifier()

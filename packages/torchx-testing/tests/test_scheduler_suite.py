@@ -57,7 +57,6 @@ WRONG = [
     ("CancelFails", "test_cancel_a_running_app"),
     ("NeverRetries", "test_retries"),
     ("KnowsEverything", "test_an_unknown_app"),
-    ("SubmitsOnDryRun", "test_dry_run_submits_nothing"),
     ("LeavesAFile", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("AsksOnDryRun", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("FollowsLate", "test_lines_come_while_the_job_runs"),
@@ -207,7 +206,7 @@ class TestDeclarations:
 
 
 def test_patience_is_an_option(tmp_path: Path) -> None:
-    never = case("NeverStarts", "test_running_is_reported")
+    never = case("NeverStarts", "test_cancel_a_running_app")
     run = run_cases(tmp_path, IMPORTS, [never], "--torchx-timeout", "0.5")
     assert "has not started after 0.5 seconds" in run.text
 

@@ -50,8 +50,8 @@ async def act(
 async def _rerun(
     runner: AsyncRunner, journal: Journal, handle: str, assignments: Sequence[str]
 ) -> str:
-    scheduler, _, app_id = parse_app_handle(handle)
-    submission = journal.by_app().get((scheduler, app_id))
+    scheduler = parse_app_handle(handle).scheduler_backend
+    submission = journal.find(handle)
     if submission is None or submission.app is None:
         reason = submission.app_missing if submission else "you did not submit it from this machine"
         raise RequestError(f"the journal does not have the definition of {handle}: {reason}")

@@ -60,7 +60,7 @@ def shown_status(handle: str, status: AppStatus, journal: Journal) -> dict[str, 
     """
     data: dict[str, Any] = masked(status_data(handle, status))
     del data["summary"]
-    submission = _submission(journal, handle)
+    submission = journal.find(handle)
     submitted = status.submitted or (submission.time if submission else None)
     data.update(
         name=submission.name if submission else "",
@@ -87,7 +87,7 @@ async def details(runner: AsyncRunner, journal: Journal, handle: str) -> dict[st
         UnknownAppException: Neither the journal nor the scheduler knows the job.
     """
     scheduler = parse_app_handle(handle).scheduler_backend
-    submission = _submission(journal, handle)
+    submission = journal.find(handle)
     features = await runner.features(scheduler)
     found: dict[str, Any] = {
         "handle": handle,
@@ -118,11 +118,6 @@ async def details(runner: AsyncRunner, journal: Journal, handle: str) -> dict[st
         definition = None if app is None else to_dict(app)
     found["definition"] = masked(definition)
     return found
-
-
-def _submission(journal: Journal, handle: str) -> Submission | None:
-    scheduler, _, app_id = parse_app_handle(handle)
-    return journal.by_app().get((scheduler, app_id))
 
 
 def _submission_data(submission: Submission) -> dict[str, Any]:

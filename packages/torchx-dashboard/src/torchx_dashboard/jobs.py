@@ -7,9 +7,10 @@ scheduler that hangs occupies one thread, and the jobs of the others stay up to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.doctor.run_checks import configured_options
@@ -72,6 +73,11 @@ class Journal:
             self._version, self._found = version, found
         return self._found
 
+    def find(self, handle: str) -> Submission | None:
+        """Return the submission of an app, or None if the journal does not have it."""
+        scheduler, _, app_id = parse_app_handle(handle)
+        return self.by_app().get((scheduler, app_id))
+
 
 class Jobs:
     """The jobs of all schedulers, as rows for the page.
@@ -79,22 +85,11 @@ class Jobs:
     Args:
         runners: List the jobs.
         journal: Says which jobs this user submitted from this machine.
-        sleep: Waits a number of seconds.
-        clock: Returns a time in seconds.
     """
 
-    def __init__(
-        self,
-        runners: Runners,
-        journal: Journal,
-        *,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, runners: Runners, journal: Journal) -> None:
         self._runners = runners
         self._journal = journal
-        self._sleep = sleep
-        self._clock = clock
         self._rows: dict[str, dict[str, Row]] = {}
         self._schedulers: dict[str, dict[str, Any]] = {}
         self._reasons: dict[str, tuple[float, str]] = {}
@@ -112,19 +107,19 @@ class Jobs:
         if scheduler in self._now:
             self._now[scheduler].set()
 
-    async def listed(self, timeout: float = PATIENCE) -> dict[str, Row]:
+    async def listed(self) -> dict[str, Row]:
         """Query all schedulers once, and return the jobs of those that answer in time."""
-        await self._query(self._now, timeout)
+        await self._query(self._now)
         return self.rows()
 
     async def query_used(self) -> None:
         """Query the schedulers in use once, so that their jobs are known before a page asks."""
-        await self._query(self._used(), PATIENCE)
+        await self._query(self._used())
 
-    async def _query(self, names: Iterable[str], timeout: float) -> None:
+    async def _query(self, names: Iterable[str]) -> None:
         polls = [asyncio.create_task(self._poll_once(name)) for name in names]
         if polls:
-            await asyncio.wait(polls, timeout=timeout)
+            await asyncio.wait(polls, timeout=PATIENCE)
 
     def _used(self) -> list[str]:
         return [name for name in self._now if self.is_used(name)]
@@ -185,7 +180,7 @@ class Jobs:
                     lambda: all(self._schedulers.get(n, _LOADING) != _LOADING for n in used)
                 )
         while True:
-            began = self._clock()
+            began = time.monotonic()
             poll = asyncio.create_task(self._poll_once(name))
             try:
                 done, _ = await asyncio.wait([poll], timeout=PATIENCE)
@@ -197,15 +192,10 @@ class Jobs:
             except asyncio.CancelledError:
                 poll.cancel()
                 raise
-            pause = max(INTERVAL, SLOWNESS * (self._clock() - began))
-            event = self._now[name]
-            event.clear()
-            waits = [asyncio.ensure_future(self._sleep(pause)), asyncio.create_task(event.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+            self._now[name].clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                pause = max(INTERVAL, SLOWNESS * (time.monotonic() - began))
+                await asyncio.wait_for(self._now[name].wait(), pause)
 
     async def _poll_once(self, name: str) -> None:
         try:
@@ -247,13 +237,13 @@ class Jobs:
                 self._reasons.pop(handle, None)
                 continue
             asked, reason = self._reasons.get(handle, (None, ""))
-            is_old = asked is None or self._clock() - asked > _REASON_SECONDS
+            is_old = asked is None or time.monotonic() - asked > _REASON_SECONDS
             if is_old and queries < _REASONS:
                 queries += 1
                 status = await self._runners.of_app(handle).status(handle)
                 if status is not None and status.state in _WAITING:
                     reason = masked_text(one_line(pending_reason(status)))
-                self._reasons[handle] = (self._clock(), reason)
+                self._reasons[handle] = (time.monotonic(), reason)
             row["reason"] = reason
         return rows
 

@@ -1,8 +1,7 @@
-"""The page: one document that contains the front end, with or without data.
+"""The page: one document that contains the front end, so that a browser needs one request for it.
 
-A browser needs one request for it, and a page without a server (``torchx dashboard --export``) is
-the same document. The modules of the front end are joined to one script. They are written for
-this: an import is one line, and no two modules define the same name.
+The modules of the front end are joined to one script. They are written for this: an import is one
+line, and no two modules define the same name.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
-
-from torchx_dashboard.stream import to_json
 
 #: The folder of the front end.
 STATIC = files("torchx_dashboard") / "static"
@@ -44,15 +40,13 @@ class FrontEnd:
     search: str
     worker: str
 
-    def policy(self, connections: str) -> str:
-        """Return a Content Security Policy that allows these scripts and styles only.
-
-        Args:
-            connections: The sources to which the page may connect, with their directives.
-        """
+    @property
+    def policy(self) -> str:
+        """A Content Security Policy that allows these scripts and styles only."""
         return (
             f"default-src 'none'; script-src {' '.join(map(_source, self.scripts))};"
-            f" style-src {_source(self.style)}; img-src blob: data:; {connections};"
+            f" style-src {_source(self.style)}; img-src blob: data:;"
+            " connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'none';"
             " base-uri 'none'; form-action 'none'"
         )
 
@@ -68,25 +62,13 @@ def front_end() -> FrontEnd:
     )
 
 
-def document(data: dict[str, Any] | None = None) -> str:
-    """Return the page.
-
-    Args:
-        data: The server's answers, for a page without a server; see ``net.js``. None makes a page
-            that requests its data.
-    """
+def document() -> str:
+    """Return the page."""
     parts = front_end()
-    head, body = [f"<style>{parts.style}</style>"], []
-    if data is not None:
-        policy = parts.policy("worker-src blob:")
-        head.insert(0, f'<meta http-equiv="Content-Security-Policy" content="{policy}">')
-        # In JSON, "<" occurs in texts only, so the data cannot end the element.
-        embedded = to_json(data).decode().replace("<", "\\u003c")
-        body.append(f'<script type="application/json" id="export">{embedded}</script>')
-    body.append(f'<script type="text/plain" id="search-worker">{parts.search}</script>')
+    body = [f'<script type="text/plain" id="search-worker">{parts.search}</script>']
     body += [f"<script>{text}</script>" for text in parts.scripts]
-    page = _text("index.html")
-    return page.replace("<!-- head -->", "\n".join(head)).replace("<!-- body -->", "\n".join(body))
+    page = _text("index.html").replace("<!-- head -->", f"<style>{parts.style}</style>")
+    return page.replace("<!-- body -->", "\n".join(body))
 
 
 def _joined(names: tuple[str, ...]) -> str:

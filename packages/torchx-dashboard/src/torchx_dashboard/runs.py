@@ -41,10 +41,6 @@ class Trackers:
     def __init__(self) -> None:
         self._made: dict[str, TrackerBase] = {}
 
-    def names(self) -> list[str]:
-        """Return the names of the configured trackers."""
-        return list(readable_trackers())
-
     def get(self, name: str) -> TrackerBase:
         """Return a tracker.
 
@@ -67,7 +63,7 @@ class Trackers:
         Args:
             parameters: Nothing is needed.
         """
-        names = await asyncio.to_thread(self.names)
+        names = list(await asyncio.to_thread(readable_trackers))
         yield {"trackers": names}
         for name in names:
             try:

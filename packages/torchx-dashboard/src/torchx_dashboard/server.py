@@ -249,8 +249,7 @@ def make_app(
         query.cancel()
         await dashboard.runners.close()
 
-    policy = parts.policy("connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'none'")
-    guard = Middleware(Guard, token=token, policy=policy, hosts=hosts)
+    guard = Middleware(Guard, token=token, policy=parts.policy, hosts=hosts)
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 

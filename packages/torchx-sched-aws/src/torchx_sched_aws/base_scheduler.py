@@ -13,7 +13,7 @@ from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo
 from torchx_specs.schedulers.api import Scheduler, T
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 
@@ -45,6 +45,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     features = SchedulerFeatures(
         not_utf8=No(NOT_UTF8),
         time_limit=True,
+        arrays=No("a request starts one job"),
         logs=True,
         streams=No("CloudWatch keeps both outputs in one stream"),
         last=True,
@@ -78,9 +79,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         super().close()
         self._clients.close()
 
-    def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
-        return AppDryRunInfo(self._make_request(app, cfg), str)
-
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Build and push the images that the dry run planned, then submit the job.
 
@@ -94,7 +92,12 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
 
     def cancel(self, app_id: str) -> None:
         """End an app. A missing app is not an error."""
-        self._cancel_existing(app_id)  # which itself finds the job
+        job = self._find_own(app_id, "cancel")
+        if job is not None:
+            self._end(job)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.cancel(app_id)
 
     def find_job(self, app_id: str, max_age: float = 0.0) -> dict[str, Any] | None:
         """Return the job of an app as the service describes it, or None if it does not exist.
@@ -136,10 +139,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         return CloudWatchLogs(self)
 
     @abstractmethod
-    def _make_request(self, app: AppDef, cfg: T) -> Any:
-        """Return the request for an app, without contacting AWS."""
-
-    @abstractmethod
     def submit_request(self, request: Any) -> str:
         """Submit a request and return the app id.
 
@@ -151,6 +150,10 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     @abstractmethod
     def _find_job(self, app_id: str) -> dict[str, Any] | None:
         """Return the job of an app; see :meth:`find_job`."""
+
+    @abstractmethod
+    def _end(self, job: Mapping[str, Any]) -> None:
+        """End a job; one that has ended is not an error."""
 
     @abstractmethod
     def _is_own(self, job: Mapping[str, Any]) -> bool:

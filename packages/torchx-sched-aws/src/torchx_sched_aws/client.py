@@ -143,21 +143,6 @@ class Clients:
                 self._made[service] = client
             return client
 
-    @property
-    def region(self) -> str:
-        """The region of the clients, or an empty string if none is configured.
-
-        Raises:
-            AwsError: The configured profile does not exist.
-        """
-        with self._lock:
-            for client in (*self._given.values(), *self._made.values()):
-                region = getattr(getattr(client, "meta", None), "region_name", None)
-                if isinstance(region, str):
-                    return region
-            with aws_errors("find the region"):
-                return str(self._boto3_session().region_name or "")
-
     def close(self) -> None:
         """Close the connections, except for clients that were passed to the constructor.
 
@@ -169,16 +154,12 @@ class Clients:
             with contextlib.suppress(Exception):
                 client.close()
 
-    def _boto3_session(self) -> Any:
-        if self._session is None:
-            from boto3.session import Session
-
-            self._session = Session()
-        return self._session
-
     def _new(self, service: str) -> Any:
+        from boto3.session import Session
         from botocore.config import Config
 
+        # The clients share a session, because it has the credentials and the services' models.
+        self._session = self._session or Session()
         retries: dict[str, Any] = {}
         # In the SDK, these settings would override the user's environment variables, so leave out
         # a setting whose variable is set.
@@ -193,7 +174,7 @@ class Clients:
             max_pool_connections=CONNECTIONS,
             user_agent_extra=f"torchx/{__version__}",
         )
-        client = self._boto3_session().client(service, config=config)
+        client = self._session.client(service, config=config)
         client.meta.events.register_first(f"needs-retry.{service}", _give_up_unreachable)
         return client
 

@@ -14,5 +14,5 @@ def torchx_commands() -> Iterator[CommandPlugin]:
     yield CommandPlugin(
         "conformance",
         "torchx_testing.site.command:command",
-        summary="Test a scheduler, or another plugin, on your site.",
+        summary="Test a scheduler on your site.",
     )

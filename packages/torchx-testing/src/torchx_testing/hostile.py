@@ -1,9 +1,8 @@
 """Values that expose quoting, splitting, expansion and decoding errors.
 
-:data:`HOSTILE_VALUES` is a fixed list; :func:`arguments` and :func:`env_values` are hypothesis
-strategies for more values. No value contains a NUL, which is impossible in arguments and variables,
-or a macro that schedulers replace. :data:`NOT_UTF8` is separate: a scheduler whose service uses
-JSON cannot pass on such values, and must refuse them.
+:data:`HOSTILE_VALUES` is a fixed list. No value contains a NUL, which is impossible in arguments
+and variables, or a macro that schedulers replace. :data:`NOT_UTF8` is separate: a scheduler whose
+service uses JSON cannot pass on such values, and must refuse them.
 
 A role with the arguments from :func:`dump_args` or :func:`python_dump_args` prints its arguments
 and its environment, byte for byte.
@@ -12,10 +11,7 @@ and its environment, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
+from typing import NamedTuple
 
 
 class HostileValue(NamedTuple):
@@ -238,28 +234,3 @@ def _decoded(lines: list[str], section: str) -> list[str]:
     block = lines[lines.index(f"{section}-BEGIN") + 1 : lines.index(f"{section}-END")]
     data = base64.b64decode("".join(block))
     return [item.decode("utf-8", "surrogateescape") for item in data.split(b"\0")[:-1]]
-
-
-def arguments() -> SearchStrategy[str]:
-    """Return a hypothesis strategy for arguments that must reach a job unchanged."""
-    from hypothesis import strategies as st
-
-    from torchx_specs.model.templates import is_template
-
-    characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
-    fixed = st.sampled_from([value.text for value in HOSTILE_VALUES])
-    pieces = st.lists(st.one_of(fixed.filter(lambda t: len(t) < 50), st.text(characters)))
-    anything = st.one_of(fixed, st.text(characters, max_size=50), pieces.map("".join))
-    return anything.filter(lambda text: not is_template(text))
-
-
-def env_values() -> SearchStrategy[str]:
-    """Return a hypothesis strategy for values of environment variables."""
-    return arguments()
-
-
-def env_names() -> SearchStrategy[str]:
-    """Return a hypothesis strategy for names of environment variables that a shell accepts."""
-    from hypothesis import strategies as st
-
-    return st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,30}", fullmatch=True)

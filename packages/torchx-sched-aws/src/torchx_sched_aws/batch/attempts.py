@@ -71,8 +71,6 @@ def requeue_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
     yield from attempt_problems(opts)
     if not has_attempts(opts):
         return
-    if opts.retry_rules:
-        yield "option retry_rules cannot be used with requeue; use requeue_exit_codes"
     if not opts.resume_dir:
         for name in ("max_node_failures", "max_total_time"):
             if opts[name] is not None:

@@ -23,18 +23,6 @@ _RANGES = {
     "timeout": {"min": 60},
     "shm_mb": {"min": 1},
 }
-#: Largest number of rules in a retry strategy.
-MAX_RULES = 5
-#: Maximum number of retry rules that TorchX appends to the user's.
-OWN_RULES = 2
-#: Conditions of a retry rule, and Batch's names for them.
-RULE_CONDITIONS = {
-    "exit_code": "onExitCode",
-    "reason": "onReason",
-    "status_reason": "onStatusReason",
-}
-RULE_ACTIONS = ("RETRY", "EXIT")
-
 _ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
 _ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
 _SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
@@ -44,15 +32,6 @@ _ULIMITS = (
     *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
     *("rss", "rtprio", "rttime", "sigpending", "stack"),
 )
-_RULE = re.compile(r"([^:=]+)[:=](.+):([A-Za-z]+)", re.S)
-_PATTERN = {
-    "exit_code": re.compile(r"[0-9]+\*?|\*"),
-    "reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
-    "status_reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
-}
-_MAX_PATTERN_LENGTH = 512
-
-
 #: Capability of a resource whose value is the instance type.
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
@@ -107,12 +86,6 @@ class AWSBatchOpts(AttemptOpts):
     """End an attempt after this time with a unit, at least 60s: 90s, 30m, 2h or 1-12:00 (days,
     hours and minutes); the same as timeout."""
 
-    retry_rules: list[str] | None = None
-    """Retry an attempt, or not, by its exit code or reason; max_retries of the roles sets how
-    often. The first matching rule wins. If one rule says RETRY, an attempt that matches no rule is
-    not retried. Example: retry_rules=exit_code:137:RETRY;status_reason:Host
-    EC2*:RETRY;reason:CannotPull*:EXIT"""
-
     shm_mb: int | None = None
     """Size of /dev/shm in MB (default: the memory of the container)."""
 
@@ -132,10 +105,6 @@ class AWSBatchOpts(AttemptOpts):
 
     propagate_tags: bool = False
     """Copy the job's tags to its ECS tasks."""
-
-    array: bool = True
-    """Submit the apps of a sweep that differ only in arguments and variables as children of an
-    array job; their image needs sh."""
 
     def __post_init__(self) -> None:
         apply_time(self, "timeout")
@@ -244,7 +213,6 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     for name, arn in (opts.secrets or {}).items():
         if not _ARN.fullmatch(arn) and not re.fullmatch(r"/?[\w./-]+", arn):
             yield f"option secrets: '{name}:{arn}' is not of the form name:ARN"
-    yield from _rule_problems(opts.retry_rules or [])
 
 
 def parse_ulimit(text: str) -> dict[str, object]:
@@ -254,16 +222,6 @@ def parse_ulimit(text: str) -> dict[str, object]:
     """
     name, soft, *hard = re.split("[:=]", text)
     return {"name": name, "softLimit": int(soft), "hardLimit": int((hard or [soft])[0])}
-
-
-def parse_rule(text: str) -> dict[str, str]:
-    """Return ``condition:pattern:ACTION`` in Batch's form.
-
-    The text must be valid; :func:`option_problems` checks it.
-    """
-    condition, rest = re.split("[:=]", text, maxsplit=1)
-    pattern, _, action = rest.rpartition(":")
-    return {RULE_CONDITIONS[condition]: pattern, "action": action.upper()}
 
 
 def queue_name(queue: str) -> str:
@@ -276,34 +234,3 @@ def _queue_is_valid(queue: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", name) is not None and (
         name == queue or _ARN.fullmatch(queue) is not None
     )
-
-
-def _rule_problems(rules: list[str]) -> Iterator[str]:
-    for text in rules:
-        found = _RULE.fullmatch(text)
-        if found is None:
-            yield (
-                f"option retry_rules: '{text}' is not of the form condition:pattern:ACTION, for"
-                " example exit_code:137:RETRY"
-            )
-            continue
-        condition, pattern, action = found.groups()
-        if condition not in RULE_CONDITIONS:
-            yield (
-                f"option retry_rules: '{text}' has the unknown condition '{condition}';"
-                f"{nearest(condition, RULE_CONDITIONS)} valid conditions:"
-                f" {', '.join(RULE_CONDITIONS)}"
-            )
-        elif len(pattern) > _MAX_PATTERN_LENGTH or not _PATTERN[condition].fullmatch(pattern):
-            valid = "a number" if condition == "exit_code" else "letters, digits, spaces, . and :"
-            yield (
-                f"option retry_rules: '{pattern}' is not a valid pattern for {condition}; use"
-                f" {valid}, optionally with a * at the end"
-            )
-        if action.upper() not in RULE_ACTIONS:
-            yield f"option retry_rules: '{text}' must end with :RETRY or :EXIT"
-    if len(rules) > MAX_RULES - OWN_RULES:
-        yield (
-            f"option retry_rules: {len(rules)} rules; at most {MAX_RULES - OWN_RULES} are possible"
-            " besides TorchX's own"
-        )

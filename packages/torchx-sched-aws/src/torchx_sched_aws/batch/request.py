@@ -21,7 +21,6 @@ from torchx_sched_aws.batch.options import (
     MAX_ATTEMPTS,
     AWSBatchOpts,
     instance_type,
-    parse_rule,
     parse_ulimit,
     queue_name,
 )
@@ -391,13 +390,10 @@ def _move_secrets(container: dict[str, Any]) -> list[str]:
 
 
 def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:
-    rules = [parse_rule(text) for text in opts.retry_rules or ()]
-    if has_attempts(opts):
-        rules = list(RETRY_RULES)
-    found = [*rules, {"onExitCode": "0", "action": "EXIT"}]
-    if any(rule["action"] == "RETRY" for rule in rules):
-        found.append({"onStatusReason": "*", "action": "EXIT"})
-    return found
+    success = {"onExitCode": "0", "action": "EXIT"}
+    if not has_attempts(opts):
+        return [success]
+    return [*RETRY_RULES, success, {"onStatusReason": "*", "action": "EXIT"}]
 
 
 def _warn(app: AppDef) -> None:

@@ -64,7 +64,8 @@ def check_queue(clients: Clients, job: BatchJob) -> None:
         names = [queue["jobQueueName"] for queue in list_queues(clients)]
         existing = ", ".join(names) or "(none)"
         raise RequestError(
-            f"option queue: job queue '{job.queue}' does not exist in {clients.region};"
+            f"option queue: job queue '{job.queue}' does not exist in"
+            f" {clients.client('batch').meta.region_name};"
             f"{nearest(name, names)} queues: {existing}"
         )
     queue = queues[0]
@@ -252,7 +253,8 @@ def _arn(clients: Clients, name: str) -> str:
         found = {"DeletedDate": None}
     if "DeletedDate" in found:
         raise RequestError(
-            f"the secret '{name}' does not exist in Secrets Manager in {clients.region}; create it"
+            f"the secret '{name}' does not exist in Secrets Manager in"
+            f" {clients.client('secretsmanager').meta.region_name}; create it"
             f" with: aws secretsmanager create-secret --name {name} --secret-string file://FILE"
         )
     return str(found["ARN"])

@@ -27,7 +27,7 @@ from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME, AWSSageMake
 from torchx_sched_aws.sagemaker.states import job_state
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, DescribeAppResponse, ListAppResponse
@@ -97,7 +97,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         several_roles=No("a training job has one command for all of its instances"),
         secrets=No("the environment variables of a training job are plain text"),
         dependencies=No("a training job waits for no other job"),
-        arrays=No("a request starts one training job"),
     )
 
     def __init__(
@@ -118,8 +117,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
         return request_problems(app, cfg)
 
-    def _make_request(self, app: AppDef, cfg: AWSSageMakerOpts) -> AWSSageMakerJob:
-        return make_request(app, cfg)
+    def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
+        return AppDryRunInfo(make_request(app, cfg), str)
 
     def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
         job = self.find_job(app_id)
@@ -276,12 +275,9 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
                 return False
             raise
 
-    def _cancel_existing(self, app_id: str) -> None:
-        if self._find_own(app_id, "cancel") is not None:
-            self._stop(app_id)
-
-    def _stop(self, app_id: str) -> None:
+    def _end(self, job: Mapping[str, Any]) -> None:
         """Stop a training job. A job that is missing or has ended is not an error."""
+        app_id = str(job["TrainingJobName"])
         try:
             with aws_errors(f"stop the training job {app_id}"):
                 self._client.stop_training_job(TrainingJobName=app_id)
@@ -300,7 +296,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         """
         job = self._find_own(app_id, "delete")
         if job is not None and job["TrainingJobStatus"] not in _ENDED:
-            self._stop(app_id)
+            self._end(job)
         first_pause, longest_pause = STOP_PAUSES
         backoff = Backoff(
             STOP_TIMEOUT,

@@ -11,7 +11,7 @@ from torchx_specs.schedulers import Scheduler
 from torchx_testing.scheduler_suite import SchedulerConformance
 from torchx_testing.site import settings
 
-_SITE = settings.settings_of("scheduler")
+_SITE = settings.current
 
 
 class TestSite(SchedulerConformance):
@@ -26,7 +26,8 @@ class TestSite(SchedulerConformance):
     @pytest.fixture
     def scheduler(self) -> Iterator[Scheduler[Any]]:
         """Yield the scheduler, and close it after the test."""
-        scheduler = _SITE.create("conformance")
+        assert _SITE.create is not None, "run `torchx conformance`"
+        scheduler: Scheduler[Any] = _SITE.create("conformance")
         yield scheduler
         scheduler.close()
 
