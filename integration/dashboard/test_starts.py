@@ -1,4 +1,4 @@
-"""How users reach the dashboard: its address and token, an empty home."""
+"""How users reach the dashboard: its address and token, an exported page, an empty home."""
 
 from __future__ import annotations
 
@@ -9,10 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_site import TORCHX, NewScreen, Site, make_site
+from dashboard_site import TORCHX, NewScreen, Site, job_place, make_site
 from playwright.sync_api import expect
 
 from patience import wait_for
+
+
+@pytest.mark.gate
+def test_exported_page_works_from_a_file(new_screen: NewScreen, site: Site, tmp_path: Path) -> None:
+    handles = [site.handles[name] for name in ("broken", "odd", "sweep")]
+    printed = site.torchx("dashboard", "--export", str(tmp_path / "report"), "--runs", *handles)
+    path = Path(printed.strip())
+    assert path.stat().st_mode & 0o777 == 0o600
+    screen = new_screen(at=path.as_uri(), own="file:")
+    page = screen.page
+    page.goto(screen.address)
+    expect(page.locator(".trow")).to_have_count(2)
+    screen.go(job_place(handles[0], "logs"))
+    page.get_by_label("Search in the log").fill("/out of memory/")
+    expect(page.locator(".logview [role=status]")).to_contain_text("matches")
+    expect(page.locator(".line.match").first).to_be_visible()
+    screen.go("#/runs/fsspec/" + job_place(site.handles["baseline"])[6:])
+    page.locator(".u-over").first.wait_for()
+    screen.go("#/sweeps/" + job_place(handles[2])[6:])
+    page.locator(".pc.best").wait_for()
+    screen.picture("export")
+    assert "s3cret-value" not in path.read_text("utf-8")
 
 
 @pytest.mark.gate

@@ -18,7 +18,7 @@ from patience import PATIENCE
 from torchx_dashboard import cluster
 from torchx_dashboard.jobs import Jobs, Journal
 from torchx_dashboard.logs import log_messages
-from torchx_dashboard.page import MODULES, STATIC, WORKER_MODULES, front_end
+from torchx_dashboard.page import MODULES, STATIC, WORKER_MODULES, document, front_end
 from torchx_dashboard.runs import media_type, shown_values
 from torchx_dashboard.stream import Stream
 from torchx_specs import AppState
@@ -321,3 +321,9 @@ def test_modules_of_a_script_define_different_names(modules: tuple[str, ...]) ->
         assert not re.search(r"^import [^;]*$", text, re.M), f"{module}: an import needs one line"
     assert [name for name, count in names.items() if count > 1] == []
     assert "innerHTML" not in front_end().scripts[-1]
+
+
+def test_data_of_an_exported_page_cannot_end_its_element() -> None:
+    text = document({"odd": "</script><script>alert(1)</script><!--"})
+    assert text.count("</script>") == 4
+    assert "<!--" not in text.partition("<body>")[2]

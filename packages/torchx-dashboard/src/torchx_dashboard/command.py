@@ -41,6 +41,17 @@ from torchx_cli.output.printing import write
     metavar="PATH",
     help="Serve the page below this path, for a proxy that does not remove it.",
 )
+@click.option(
+    "--export",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a page with the apps HANDLE to DIR instead of serving.",
+)
+@click.option(
+    "--runs", is_flag=True, help="With --export: add all runs of the configured trackers."
+)
+@click.argument("handles", metavar="[HANDLE]...", nargs=-1)
 def command(
     host: str,
     port: int,
@@ -48,13 +59,40 @@ def command(
     allow_actions: bool,
     hosts: tuple[str, ...],
     prefix: str,
+    folder: Path | None,
+    runs: bool,
+    handles: tuple[str, ...],
 ) -> None:
     """Show jobs, logs, runs and sweeps in the browser, until the command is interrupted.
 
     The printed address contains a token, which is the only protection from other users of this
     machine: do not publish it. With an ssh tunnel to the port, the address works on another
     machine.
-    """
+
+    \b
+    torchx dashboard --allow-actions
+    torchx dashboard --export report @1 @2
+    """  # noqa: D301
+    if folder is None and (handles or runs):
+        raise click.UsageError("HANDLEs and --runs belong to --export")
+    if folder is not None:
+        from torchx_cli.arguments.handles import resolve_handle
+        from torchx_dashboard.export import export
+
+        write(export(folder, [resolve_handle(text) for text in handles], with_runs=runs))
+        return
+    _serve(host, port, hosts, prefix, allow_actions=allow_actions, open_browser=not no_browser)
+
+
+def _serve(
+    host: str,
+    port: int,
+    hosts: tuple[str, ...],
+    prefix: str,
+    *,
+    allow_actions: bool,
+    open_browser: bool,
+) -> None:
     import secrets
 
     from torchx_dashboard.runners import Runners
@@ -64,7 +102,7 @@ def command(
     server = listening_socket(host, port)
     token = secrets.token_urlsafe(32)
     address = f"{address_of(server, prefix)}#token={token}"
-    redirect = "" if no_browser else write_redirect(address)
+    redirect = write_redirect(address) if open_browser else ""
 
     def ready() -> None:
         write(address)

@@ -107,19 +107,19 @@ class Jobs:
         if scheduler in self._now:
             self._now[scheduler].set()
 
-    async def listed(self) -> dict[str, Row]:
+    async def listed(self, timeout: float = PATIENCE) -> dict[str, Row]:
         """Query all schedulers once, and return the jobs of those that answer in time."""
-        await self._query(self._now)
+        await self._query(self._now, timeout)
         return self.rows()
 
     async def query_used(self) -> None:
         """Query the schedulers in use once, so that their jobs are known before a page asks."""
-        await self._query(self._used())
+        await self._query(self._used(), PATIENCE)
 
-    async def _query(self, names: Iterable[str]) -> None:
+    async def _query(self, names: Iterable[str], timeout: float) -> None:
         polls = [asyncio.create_task(self._poll_once(name)) for name in names]
         if polls:
-            await asyncio.wait(polls, timeout=PATIENCE)
+            await asyncio.wait(polls, timeout=timeout)
 
     def _used(self) -> list[str]:
         return [name for name in self._now if self.is_used(name)]

@@ -79,8 +79,9 @@ async def _pieces(
     """Yield pieces of the logs of one stream, without the lines that the page has already."""
     skip: Mapping[str, int] = parameters.get("skip") or {}
     skips = {replica: int(skip.get(log_key(stream, *replica), 0)) for replica in replicas}
+    follow = parameters.get("follow", True) is not False
     blocks = runner.log_blocks(
-        str(parameters["handle"]), replicas, should_tail=True, streams=stream, partial=True
+        str(parameters["handle"]), replicas, should_tail=follow, streams=stream, partial=follow
     )
     async for replica, block in blocks:
         key = log_key(stream, *replica)

@@ -1,7 +1,8 @@
-"""The page: one document that contains the front end, so that a browser needs one request for it.
+"""The page: one document that contains the front end, with or without data.
 
-The modules of the front end are joined to one script. They are written for this: an import is one
-line, and no two modules define the same name.
+A browser needs one request for it, and a page without a server (``torchx dashboard --export``) is
+the same document. The modules of the front end are joined to one script. They are written for
+this: an import is one line, and no two modules define the same name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+from torchx_dashboard.stream import to_json
 
 #: The folder of the front end.
 STATIC = files("torchx_dashboard") / "static"
@@ -40,13 +44,15 @@ class FrontEnd:
     search: str
     worker: str
 
-    @property
-    def policy(self) -> str:
-        """A Content Security Policy that allows these scripts and styles only."""
+    def policy(self, connections: str) -> str:
+        """Return a Content Security Policy that allows these scripts and styles only.
+
+        Args:
+            connections: The sources to which the page may connect, with their directives.
+        """
         return (
             f"default-src 'none'; script-src {' '.join(map(_source, self.scripts))};"
-            f" style-src {_source(self.style)}; img-src blob: data:;"
-            " connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'none';"
+            f" style-src {_source(self.style)}; img-src blob: data:; {connections};"
             " base-uri 'none'; form-action 'none'"
         )
 
@@ -62,13 +68,25 @@ def front_end() -> FrontEnd:
     )
 
 
-def document() -> str:
-    """Return the page."""
+def document(data: dict[str, Any] | None = None) -> str:
+    """Return the page.
+
+    Args:
+        data: The server's answers, for a page without a server; see ``net.js``. None makes a page
+            that requests its data.
+    """
     parts = front_end()
-    body = [f'<script type="text/plain" id="search-worker">{parts.search}</script>']
+    head, body = [f"<style>{parts.style}</style>"], []
+    if data is not None:
+        policy = parts.policy("worker-src blob:")
+        head.insert(0, f'<meta http-equiv="Content-Security-Policy" content="{policy}">')
+        # In JSON, "<" occurs in texts only, so the data cannot end the element.
+        embedded = to_json(data).decode().replace("<", "\\u003c")
+        body.append(f'<script type="application/json" id="export">{embedded}</script>')
+    body.append(f'<script type="text/plain" id="search-worker">{parts.search}</script>')
     body += [f"<script>{text}</script>" for text in parts.scripts]
-    page = _text("index.html").replace("<!-- head -->", f"<style>{parts.style}</style>")
-    return page.replace("<!-- body -->", "\n".join(body))
+    page = _text("index.html")
+    return page.replace("<!-- head -->", "\n".join(head)).replace("<!-- body -->", "\n".join(body))
 
 
 def _joined(names: tuple[str, ...]) -> str:

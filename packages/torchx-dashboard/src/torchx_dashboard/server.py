@@ -249,7 +249,8 @@ def make_app(
         query.cancel()
         await dashboard.runners.close()
 
-    guard = Middleware(Guard, token=token, policy=parts.policy, hosts=hosts)
+    policy = parts.policy("connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'none'")
+    guard = Middleware(Guard, token=token, policy=policy, hosts=hosts)
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 

@@ -1,6 +1,6 @@
 // The page of one job: status and replicas, logs, definition, differences, events.
 import { h, replace, whenReleased, badge, clockTime, copy, duration, empty, visible, toast } from "./dom.js";
-import { get, subscribe } from "./net.js";
+import { get, subscribe, exported } from "./net.js";
 import { LogView } from "./logview.js";
 import { jobLink } from "./jobs.js";
 import { cancelJobs, deleteJobs, rerunJob } from "./actions.js";
@@ -91,7 +91,7 @@ function drawHead(head, info, handle, { status, details, problem }) {
     if (made) location.hash = `#/job/${encodeURIComponent(made)}`;
   };
   const isOver = !status || ["SUCCEEDED", "FAILED", "CANCELLED"].includes(status.state);
-  const buttons = info.actions && status !== null && h("span", { class: "group actions" },
+  const buttons = info.actions && !exported && status !== null && h("span", { class: "group actions" },
     h("button", { disabled: isOver, onclick: () => cancelJobs([row]) }, "Cancel…"),
     h("button", { disabled: !details?.submission?.can_rerun, onclick: rerun }, "Run again…"),
     h("button", { disabled: !status, onclick: async () => (await deleteJobs([row])) && back() }, "Delete…"));

@@ -1,6 +1,6 @@
 // The page of all jobs.
 import { h, replace, ago, badge, clockTime, duration, empty, visible } from "./dom.js";
-import { subscribe } from "./net.js";
+import { subscribe, exported } from "./net.js";
 import { Table } from "./table.js";
 import { actionButtons } from "./actions.js";
 
@@ -70,7 +70,7 @@ export function showJobs(container, info) {
   };
   replace(container,
     h("h1", {}, "Jobs"),
-    h("div", { class: "toolbar" }, search, state, scheduler, h("label", {}, mine, "mine"), actions?.element, count),
+    h("div", { class: "toolbar" }, search, state, scheduler, exported ? null : h("label", {}, mine, "mine"), actions?.element, count),
     problems, table.element, unused);
   const received = (data) => {
     if (isOld) { rows.clear(); loaded = isOld = false; }

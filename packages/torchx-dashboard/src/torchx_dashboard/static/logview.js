@@ -1,7 +1,7 @@
 // The logs of a job: a list that draws only the visible lines, search, colours and downloads.
 import { h, replace, whenReleased, clipped, save, toast, visible, bytes, copy } from "./dom.js";
 import { plain, spans } from "./ansi.js";
-import { subscribe, getBlob } from "./net.js";
+import { subscribe, getBlob, exported } from "./net.js";
 
 const LINE = 19;
 const MOST_LINES = 500000;
@@ -54,8 +54,8 @@ export class LogView {
       h("label", {}, this.only, "matches only"),
       h("label", {}, this.followBox, "follow"),
       h("button", { title: "Go to the first error (e)", onclick: () => this.firstError() }, "First error"),
-      this.hasStreams ? mode : null,
-      h("button", { onclick: () => this.download() }, "Download"),
+      this.hasStreams && !exported ? mode : null,
+      !exported && h("button", { onclick: () => this.download() }, "Download"),
       this.status);
     this.space = h("div", { class: "lines" });
     this.scroller = h("div", { class: "log", role: "region", tabindex: "0", "aria-label": "Log", onscroll: () => this.scrolled(), onkeydown: (e) => this.key(e) }, this.space);
@@ -140,6 +140,7 @@ export class LogView {
   received(parts) {
     for (const part of parts) {
       const log = this.log(part.log);
+      if (!this.chosen.has(log.name)) continue; // an exported page has the logs of all replicas
       if (part.error) {
         this.push(log, `[${part.error}]`);
         continue;

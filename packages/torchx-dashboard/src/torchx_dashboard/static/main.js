@@ -1,6 +1,6 @@
 // Starts the page: chooses the view by the address, and shows the state of the connection.
-import { h, replace, visible } from "./dom.js";
-import { connect, get, onConnection } from "./net.js";
+import { h, replace, clockTime, visible } from "./dom.js";
+import { connect, exported, get, onConnection } from "./net.js";
 import { showJobs } from "./jobs.js";
 import { showJob } from "./job.js";
 import { showRuns } from "./runs.js";
@@ -18,7 +18,8 @@ function showView(isFirst) {
   });
   const view = Object.hasOwn(VIEWS, name) ? name : "jobs";
   const active = view === "job" ? "jobs" : view;
-  replace(document.getElementById("nav"), PAGES.map(([id, title]) => h("a", { href: `#/${id}`, "aria-current": id === active ? "page" : null }, title)));
+  const pages = exported ? PAGES.filter(([id]) => exported.pages.includes(id)) : PAGES;
+  replace(document.getElementById("nav"), pages.map(([id, title]) => h("a", { href: `#/${id}`, "aria-current": id === active ? "page" : null }, title)));
   const container = document.getElementById("view");
   closeCurrent?.();
   container.textContent = "";
@@ -40,12 +41,17 @@ async function startPage() {
     box.textContent = { connected: "live", connecting: "reconnecting…", refused: "refused" }[state];
     if (state === "refused") failed(text);
   });
-  connect();
-  try {
-    pageInfo = await get("api/info");
-  } catch (error) {
-    failed(error.message);
-    return;
+  if (exported) {
+    box.textContent = `exported ${clockTime(exported.time)}`;
+    pageInfo = { schedulers: exported.schedulers, actions: false };
+  } else {
+    connect();
+    try {
+      pageInfo = await get("api/info");
+    } catch (error) {
+      failed(error.message);
+      return;
+    }
   }
   addEventListener("hashchange", () => showView(false));
   document.addEventListener("keydown", (event) => {

@@ -1,6 +1,10 @@
 // Requests with the token, and subscriptions to the stream of events.
 import { EventSourceWithToken } from "./stream.js";
 
+// A page that `torchx dashboard --export` wrote contains its data.
+const embedded = document.getElementById("export");
+export const exported = embedded ? JSON.parse(embedded.textContent) : null;
+
 const base = new URL(".", document.baseURI).href;
 const token = takeToken();
 const subscriptions = new Map();
@@ -11,6 +15,7 @@ let nextKey = 1;
 // The token arrives in the fragment, which browsers do not send. It is removed from the address,
 // and kept for this tab and this port.
 function takeToken() {
+  if (exported) return "";
   const found = /^#token=([\w-]+)$/.exec(location.hash);
   if (found) {
     sessionStorage.setItem("token", found[1]);
@@ -46,6 +51,11 @@ async function fetched(path, parameters, options) {
 }
 
 export async function get(path, parameters) {
+  if (exported) {
+    const found = exported.get[`${path}?${new URLSearchParams(parameters || {})}`];
+    if (found === undefined) throw new Error("This page was exported without this part.");
+    return found;
+  }
   return (await fetched(path, parameters)).json();
 }
 
@@ -62,6 +72,16 @@ export async function getBlob(path, parameters) {
 // messages of each connection.
 export function subscribe(topic, parameters, { message, error, end, restart }) {
   const key = String(nextKey++);
+  if (exported) {
+    const messages = exported.topics[`${topic} ${parameters().handle || ""}`.trim()] || [];
+    let live = true;
+    queueMicrotask(() => {
+      restart?.();
+      for (const data of messages) if (live) message(data);
+      if (live) end?.();
+    });
+    return () => { live = false; };
+  }
   subscriptions.set(key, { topic, parameters, message, error, end, restart });
   if (connection.isOpen) add(key);
   return () => {

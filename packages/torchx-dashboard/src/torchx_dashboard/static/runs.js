@@ -1,6 +1,6 @@
 // The runs of trackers: a table, plots of metrics, and artifacts.
 import { h, replace, bytes, clipped, duration, empty, numberText, save, toNumber, toast, visible } from "./dom.js";
-import { get, getBlob, subscribe } from "./net.js";
+import { get, getBlob, subscribe, exported } from "./net.js";
 import { hue, metricPlot } from "./charts.js";
 import { Table } from "./table.js";
 import { jobLink } from "./jobs.js";
@@ -195,7 +195,7 @@ function artifactCard(tracker, id, artifact, urls) {
   const download = async () => {
     try { save(artifact.path.split("/").at(-1) || artifact.name, await load()); } catch (error) { toast(error.message, "bad"); }
   };
-  const here = artifact.size !== null;
+  const here = artifact.size !== null && !exported;
   return h("div", { class: "card" },
     h("div", { class: "toolbar" }, h("strong", { class: "clip" }, visible(artifact.name)), h("span", { class: "muted" }, bytes(artifact.size)), h("span", { class: "spacer" }),
       here && isShown ? h("button", { onclick: show }, "Show") : null, here ? h("button", { onclick: download }, "Download") : null),
