@@ -4,12 +4,18 @@ It implements this documented behavior: A job passes the statuses from SUBMITTED
 FAILED. The main node starts first, and the child nodes start when it runs. The main node alone
 decides how a multi-node job ends and whether it is retried. When the main node has ended, the child
 nodes are stopped, after a short delay (``child_notice``) in which they may end by themselves.
+
+An array job has the statuses SUBMITTED, PENDING, FAILED and SUCCEEDED. It succeeds if all children
+succeed. Its children have the ids ``<id>:<index>``, and no tags; ListJobs does not return them. The
+documentation does not say whether an array job has the field ``container``; the double leaves it
+out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import itertools
 import json
 import threading
@@ -104,6 +110,9 @@ class _Job:
     terminated: bool = False
     ending: str = ""
     retried_by_service: bool = False
+    children: list[_Job] = field(default_factory=list)
+    index: int | None = None
+    size: int = 0
 
     @property
     def arn(self) -> str:
@@ -285,6 +294,9 @@ class Batch:
             raise refuse(f"jobName is invalid: {params['jobName']:.200}")
         check_retries(params.get("retryStrategy"))
         check_timeout(params.get("timeout"))
+        size = params.get("arrayProperties", {}).get("size")
+        if "arrayProperties" in params and not (isinstance(size, int) and 2 <= size <= 10_000):
+            raise refuse(f"arrayProperties.size is between 2 and 10000, not {size}")
         with self._changed:
             queue = self._queue(params["jobQueue"])
             if queue.state != "ENABLED":
@@ -292,6 +304,8 @@ class Batch:
             definition = copy.deepcopy(self._definition(params["jobDefinition"]))
             multinode = definition["type"] == "multinode"
             if multinode:
+                if size:
+                    raise refuse("arrayProperties can't be used with a multinode job")
                 if "containerOverrides" in params:
                     raise refuse("containerOverrides can't be used with a multinode job")
                 properties = definition["nodeProperties"]
@@ -317,8 +331,10 @@ class Batch:
                 tags=dict(params.get("tags", {})),
                 depends_on=params.get("dependsOn", []),
             )
+            job.size = size or 0
             self._jobs[job.id] = job
-        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        target = self._run_array if size else self._run
+        threading.Thread(target=target, args=(job,), daemon=True).start()
         return {"jobArn": job.arn, "jobName": job.name, "jobId": job.id}
 
     def DescribeJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
@@ -345,7 +361,7 @@ class Batch:
             raise refuse("only one filter can be used")
         with self._changed:
             queue = self._queue(params["jobQueue"])
-            jobs = [job for job in self._jobs.values() if job.queue is queue]
+            jobs = [job for job in self._jobs.values() if job.queue is queue and job.index is None]
             jobs.sort(key=lambda job: job.created, reverse=True)
             if filters:
                 jobs = [job for job in jobs if _passes(job, filters[0])]
@@ -357,10 +373,11 @@ class Batch:
 
     def TerminateJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
         with self._changed:
-            job = self._job(call.params["jobId"])
-            if job.status not in _ENDED:
-                job.terminated = True
-                job.ending = call.params["reason"]
+            array = self._job(call.params["jobId"])
+            for job in (array, *array.children):
+                if job.status not in _ENDED:
+                    job.terminated = True
+                    job.ending = call.params["reason"]
             self._changed.notify_all()
         return {}
 
@@ -378,7 +395,44 @@ class Batch:
         if ":job-definition/" in arn:
             tags: dict[str, str] = self._definition(arn).setdefault("tags", {})
             return tags
-        return self._job(arn).tags
+        job = self._job(arn)
+        if job.index is not None:
+            raise refuse(f"{arn} is a child of an array job")
+        return job.tags
+
+    def _run_array(self, job: _Job) -> None:
+        """Run the children of an array job, and set the array job's status when they have ended."""
+        with contextlib.suppress(_EndedEarlyError):
+            self._pause(job)
+        container = job.nodes[0].container
+        with self._changed:
+            job.children = [
+                dataclasses.replace(
+                    job,
+                    id=f"{job.id}:{index}",
+                    nodes=[_Node(0, copy.deepcopy(container))],
+                    tags={},
+                    attempts=[],
+                    created=now_ms(),
+                    status="PENDING",
+                    children=[],
+                    index=index,
+                    size=0,
+                )
+                for index in range(job.size)
+            ]
+            self._jobs.update({child.id: child for child in job.children})
+            job.status = "PENDING"
+        for child in job.children:
+            threading.Thread(target=self._run, args=(child,), daemon=True).start()
+        with self._changed:
+            while any(child.status not in _ENDED for child in job.children) and not self._closed:
+                self._changed.wait(0.1)
+            has_failed = any(child.status == "FAILED" for child in job.children)
+            job.reason = job.ending or ("Array Child Job failed" if has_failed else "")
+            job.stopped = now_ms()
+            job.status = "FAILED" if has_failed else "SUCCEEDED"
+            self._changed.notify_all()
 
     def _run(self, job: _Job) -> None:
         try:
@@ -604,6 +658,8 @@ def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
         "AWS_BATCH_JQ_NAME": job.queue.name,
         "AWS_BATCH_CE_NAME": "double",
     }
+    if job.index is not None:
+        own["AWS_BATCH_JOB_ARRAY_INDEX"] = str(job.index)
     if job.multinode:
         own |= {
             "AWS_BATCH_JOB_NODE_INDEX": str(node.index),
@@ -668,6 +724,17 @@ def _described_environment(queue: Queue) -> dict[str, Any]:
     return found
 
 
+def _array_properties(job: _Job) -> dict[str, Any]:
+    if job.index is not None:
+        return {"arrayProperties": {"index": job.index}}
+    if not job.size:
+        return {}
+    summary: dict[str, int] = {}
+    for child in job.children:
+        summary[child.status] = summary.get(child.status, 0) + 1
+    return {"arrayProperties": {"size": job.size, "statusSummary": summary}}
+
+
 def _common(job: _Job) -> dict[str, Any]:
     return {
         "jobName": job.name,
@@ -679,6 +746,7 @@ def _common(job: _Job) -> dict[str, Any]:
         "tags": job.tags or None,
         "platformCapabilities": [],
         "isTerminated": job.terminated,
+        **_array_properties(job),
         **({"timeout": job.timeout} if job.timeout else {}),
     }
 
@@ -697,6 +765,8 @@ def _described_job(job: _Job) -> dict[str, Any]:
         found["statusReason"] = job.reason
     if job.status in _ENDED:
         found["stoppedAt"] = job.stopped
+    if job.size:
+        return found
     if not job.multinode:
         found["container"] = _described_container(job.nodes[0])
         return found
@@ -747,6 +817,7 @@ def _listed(job: _Job) -> dict[str, Any]:
         "jobDefinition": job.definition["jobDefinitionArn"],
         "isTerminated": job.terminated,
     }
+    found |= _array_properties(job)
     if job.multinode:
         found["nodeProperties"] = {"numNodes": len(job.nodes), "isMainNode": False}
     code = job.nodes[0].details.get("exitCode")

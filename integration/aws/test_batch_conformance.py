@@ -65,7 +65,8 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        return {"queue": QUEUE}
+        # In moto, the child of an array job does not get its index, so submit single jobs.
+        return {"queue": QUEUE, "array": False}
 
     @pytest.fixture(autouse=True)
     def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from torchx_sched_aws.batch.arrays import element_of
 from torchx_sched_aws.batch.attempts import attempt_statuses
 from torchx_sched_aws.batch.describe import describe
 from torchx_sched_aws.batch.request import BatchJob
@@ -115,6 +116,11 @@ def _overrides(job: BatchJob) -> dict[str, Any]:
 
 def _args(replicas: int) -> list[str]:
     return ["0"] if replicas == 1 else ["${replica_id}"]
+
+
+def test_app_with_attempts_is_no_child_of_an_array(scheduler: AWSBatchScheduler) -> None:
+    assert element_of(request_of(scheduler, role()), "app") is not None
+    assert element_of(request_of(scheduler, role(), requeue=True), "app") is None
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     features = SchedulerFeatures(
         not_utf8=No(NOT_UTF8),
         time_limit=True,
-        arrays=No("a request starts one job"),
         logs=True,
         streams=No("CloudWatch keeps both outputs in one stream"),
         last=True,

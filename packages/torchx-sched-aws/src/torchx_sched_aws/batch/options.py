@@ -106,6 +106,10 @@ class AWSBatchOpts(AttemptOpts):
     propagate_tags: bool = False
     """Copy the job's tags to its ECS tasks."""
 
+    array: bool = True
+    """Submit the apps of a sweep that differ only in arguments and variables as children of an
+    array job; their image needs sh."""
+
     def __post_init__(self) -> None:
         apply_time(self, "timeout")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,8 +16,18 @@ from itertools import islice
 from typing import Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.arrays import split_element_id
 from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_aws.base_scheduler import AwsScheduler
+from torchx_sched_aws.batch.arrays import (
+    TAG_DELETED_CHILDREN,
+    BatchArrays,
+    array_size,
+    child_index,
+    child_job,
+    deleted_children,
+    deleted_tag,
+)
 from torchx_sched_aws.batch.attempts import requeue_problems
 from torchx_sched_aws.batch.describe import describe
 from torchx_sched_aws.batch.logs import BatchLog
@@ -35,11 +46,12 @@ from torchx_sched_aws.batch.states import (
 from torchx_sched_aws.batch.submit import list_queues, submit
 from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
 from torchx_sched_aws.cloudwatch import LOG_DELAY
-from torchx_sched_aws.tags import TAG_TORCHX_VER
+from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
 
 #: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
 TAG_DELETED = "torchx.pytorch.org/deleted"
@@ -47,6 +59,11 @@ TAG_DELETED = "torchx.pytorch.org/deleted"
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
 MAX_DESCRIBED = 100
+
+# Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
+_CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+# Maximum attempts to write the tag of deleted children, which other clients may change, too.
+_TAG_ATTEMPTS = 5
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +116,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         secrets=True,
         requeue=True,
         dependencies=True,
+        arrays=True,
+        array_limit=No("an array job of Batch has no limit of running children"),
     )
     request_rules = RULES
 
@@ -114,6 +133,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         super().__init__(session_name, client, log_client, log_delay=log_delay)
         # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
+        # The container properties of the definitions of array jobs, by ARN.
+        self._containers: dict[str, dict[str, Any]] = {}
         self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
@@ -122,18 +143,24 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
         return AppDryRunInfo(make_request(app, cfg), str)
 
+    @property
+    def app_arrays(self) -> BatchArrays:
+        """Submits many apps as children of array jobs."""
+        return BatchArrays(self)
+
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
     ) -> Mapping[str, CfgVal] | None:
         """Return the options with an app's job added to ``depends_on``; None if Batch cannot do so.
 
-        Batch supports only the outcome ``ok``, and no dependency on a missing app.
+        Batch supports only the outcome ``ok``, and no dependency on a child of an array job or on a
+        missing app.
 
         Raises:
             AwsError: Batch cannot be queried.
         """
         job = self.find_job(app_id) if outcome == "ok" else None
-        if job is None:
+        if job is None or child_index(job) is not None:
             return None
         given = cfg.get("depends_on")
         others = given if isinstance(given, list) else []
@@ -169,9 +196,18 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _end(self, job: Mapping[str, Any], reason: str = CANCELLED) -> None:
         if is_terminal(job_state(job)):
             return
-        # TerminateJob also cancels a job that has not started.
-        with aws_errors(f"end the job {job['jobName']}"):
-            self._client.terminate_job(jobId=job["jobId"], reason=reason)
+        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
+        while True:
+            try:
+                # TerminateJob also cancels a job that has not started.
+                with aws_errors(f"end the job {job['jobName']}"):
+                    self._client.terminate_job(jobId=job["jobId"], reason=reason)
+                return
+            except AwsError as e:
+                pause = next(pauses, None)
+                if pause is None or e.code != "ClientException":
+                    raise
+                time.sleep(pause)
 
     def delete(self, app_id: str) -> None:
         """End an app's job and tag it as deleted. A missing app is not an error.
@@ -183,11 +219,14 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         if job is None:
             return
         self._end(job, DELETED)
+        whole = job if child_index(job) is None else self._mark_child_as_deleted(job)
+        if whole is None:  # the array job has other children
+            return
         with aws_errors(f"mark {app_id} as deleted"):
-            self._client.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
-        definition = str(job.get("jobDefinition") or "")
+            self._client.tag_resource(resourceArn=whole["jobArn"], tags={TAG_DELETED: "true"})
+        definition = str(whole.get("jobDefinition") or "")
         try:
-            if not definition or self._is_definition_used(definition, str(job["jobId"])):
+            if not definition or self._is_definition_used(definition, str(whole["jobId"])):
                 return
         except AccessDeniedError as e:
             logger.debug("keeping the job definition %s: %s", definition, e)
@@ -206,14 +245,72 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         If several jobs of the queue have the name in the app id, prefer the newest one that TorchX
         submitted.
         """
-        job_id = self._ids.get(app_id) or self._search(app_id)
+        base, index = split_element_id(app_id)
+        job_id = self._ids.get(base) or self._search(base)
         if job_id is None:
             return None
-        job = self.described([job_id]).get(job_id)
+        ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
+        found = self.described(ids)
+        job = found.get(job_id)
         if job is None or was_deleted(job, TAG_DELETED):
             return None
-        self._ids[app_id] = job_id
-        return job
+        self._ids[base] = job_id
+        if index is None:
+            return job
+        return child_job(self._with_container(job), found.get(ids[1]), index)
+
+    def _with_container(self, array: dict[str, Any]) -> dict[str, Any]:
+        """Return an array job; add the container of its definition if the job has no container."""
+        if (array.get("container") or {}).get("command") or not array_size(array):
+            return array
+        arn = str(array.get("jobDefinition") or "")
+        container = self._containers.get(arn)
+        if container is None:
+            try:
+                with aws_errors(f"describe the job definition {arn}"):
+                    found = self._client.describe_job_definitions(jobDefinitions=[arn])
+            except AccessDeniedError as e:
+                logger.debug("the children of %s have no names: %s", array["jobName"], e)
+                return array
+            definitions = found["jobDefinitions"] or [{}]
+            container = self._containers[arn] = definitions[0].get("containerProperties") or {}
+        return {**array, "container": {**container, **(array.get("container") or {})}}
+
+    def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield a description of each child of an array job, except for deleted children."""
+        array = self._with_container(dict(array))
+        indices = sorted(set(range(array_size(array))) - deleted_children(array))
+        ids = [f"{array['jobId']}:{index}" for index in indices]
+        found = self.described(ids)
+        for index, job_id in zip(indices, ids, strict=True):
+            child = child_job(array, found.get(job_id), index)
+            if child is not None:
+                yield child
+
+    def _mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Mark a child as deleted, by a tag of its array job.
+
+        Args:
+            child: The child, as :meth:`find_job` returns it.
+
+        Returns:
+            The array job if all its children are deleted; else None.
+        """
+        job_id, index = str(child["jobId"]).rpartition(":")[0], child_index(child)
+        for _ in range(_TAG_ATTEMPTS):
+            array = self.described([job_id]).get(job_id)
+            if array is None or index is None:
+                return None
+            deleted = deleted_children(array)
+            if index in deleted:
+                return array if len(deleted) == array_size(array) else None
+            # Another client may change the tag at the same time, so the next iteration checks it.
+            with aws_errors(f"mark {child['jobName']} as deleted"):
+                self._client.tag_resource(
+                    resourceArn=array["jobArn"],
+                    tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
+                )
+        return None
 
     def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the descriptions of jobs and nodes by id; unknown ids are left out."""
@@ -276,9 +373,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the jobs that TorchX submitted, grouped by queue, the newest of a queue first.
 
-        Batch keeps jobs for a week or longer after their end. ``ListJobs`` returns no tags, so this
-        method describes the jobs whose definition has a name that TorchX gives, a hundred at a
-        time.
+        Batch keeps jobs for a week or longer after their end. The children of an array job take its
+        place. ``ListJobs`` returns no tags, so this method describes the jobs whose definition has
+        a name that TorchX gives, a hundred at a time.
 
         Args:
             cfg: The options; with ``queue``, list only the jobs of that queue.
@@ -304,8 +401,10 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                 described = self.described([str(job["jobId"]) for job in jobs])
                 for job in jobs:
                     whole = described.get(str(job["jobId"]), {})
-                    if self._is_own(whole) and not was_deleted(whole, TAG_DELETED):
-                        found.append(_list_item(queue, job, self.session_name))
+                    if not self._is_own(whole) or was_deleted(whole, TAG_DELETED):
+                        continue
+                    parts = self.children(whole) if array_size(whole) else [job]
+                    found += [_list_item(queue, part, self.session_name) for part in parts]
             return found
 
         with ThreadPoolExecutor(PARALLEL_QUEUES) as pool:
@@ -346,6 +445,8 @@ def _may_be_own(job: Mapping[str, Any]) -> bool:
 def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
     app_id = f"{queue}:{job['jobName']}"
     name = definition_name(job).removeprefix(DEFINITION_PREFIX)
+    if child_index(job) is not None:
+        name = job["tags"][TAG_TORCHX_APPNAME]
     handle = f"aws_batch://{session_name}/{app_id}"
     app = ListAppResponse(app_id, job_state(job), handle, name)
     started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")

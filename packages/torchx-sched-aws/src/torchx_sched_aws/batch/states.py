@@ -23,6 +23,9 @@ JOB_STATE: dict[str, AppState] = {
     "FAILED": AppState.FAILED,
 }
 
+#: Statuses of a job that has ended.
+ENDED = ("SUCCEEDED", "FAILED")
+
 #: Statuses of a Batch job whose containers do not exist yet.
 WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 #: Reason that TorchX gives when it cancels a job.
@@ -80,8 +83,15 @@ _PENDING = (
 
 
 def job_state(job: Mapping[str, Any]) -> AppState:
-    """Return the state of a job or node."""
+    """Return the state of a job or node.
+
+    Batch reports an array job as PENDING until all children have ended. This function returns
+    RUNNING once a child runs or has ended.
+    """
     state = JOB_STATE.get(str(job.get("status")), AppState.UNKNOWN)
+    children = (job.get("arrayProperties") or {}).get("statusSummary") or {}
+    if job.get("status") == "PENDING" and any(map(children.get, ("RUNNING", *ENDED))):
+        return AppState.RUNNING
     if state == AppState.FAILED and was_cancelled(job):
         return AppState.CANCELLED
     return state

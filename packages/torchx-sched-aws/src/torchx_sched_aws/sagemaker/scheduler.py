@@ -97,6 +97,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         several_roles=No("a training job has one command for all of its instances"),
         secrets=No("the environment variables of a training job are plain text"),
         dependencies=No("a training job waits for no other job"),
+        arrays=No("a request starts one training job"),
     )
 
     def __init__(
