@@ -25,7 +25,6 @@ from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.registry import BACKENDS, find_app, list_apps
-from torchx_sched_k8s.backends.volcano import VOLCANO
 from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
@@ -420,16 +419,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if role is None:
             return [], False
         action = f"find the pod of {role.name}/{k}"
-        role_selector = selector(instance=name, role=str(role_index))
-        index = view.backend.index_label
-        pods: Sequence[Pod] = []
         place = k if element is None else element
-        if view.backend is not VOLCANO or role.replicas > 1:
-            pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
-        if view.backend is VOLCANO and not any(pod.index == place for pod in pods):
-            # in a task of one replica, Volcano's index is not that of the replica
-            pods = list_pods(cluster, namespace, role_selector, action)
-        pods = latest(pod for pod in pods if pod.index == place)
+        wanted = (
+            f"{selector(instance=name, role=str(role_index))},{view.backend.index_label}={place}"
+        )
+        pods = latest(list_pods(cluster, namespace, wanted, action))
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
         more = not is_terminal(role.state) and k not in role.failed and k not in role.succeeded

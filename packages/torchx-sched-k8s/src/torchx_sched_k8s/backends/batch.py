@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
     Supervision,
@@ -37,17 +36,8 @@ from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.ending.suspension import suspend
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
-from torchx_sched_k8s.request.overlays import (
-    JOB,
-    POD,
-    overlay_job,
-    overlay_of,
-    overlay_pod,
-    set_replica_ids,
-    substituted,
-    with_container,
-)
-from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.overlays import overlay_job, pod_template
+from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
 from torchx_sched_k8s.status.job_states import (
     end_of,
@@ -121,9 +111,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             suspend_for_kueue(job, role, opts.queue)
         if opts.ttl_seconds is not None and supervisor is None:
             job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
-        for target in (app, role):
-            overlay = substituted(overlay_of(target, JOB), place.values())
-            overlay_job(job, overlay, known_only=opts.known_only)
+        overlay_job(job, app, role, names.app_id, opts)
         jobs.append(job)
     if supervisor is None:
         return [service_object, *jobs]
@@ -167,20 +155,12 @@ def job_spec(
     Raises:
         RequestError: The overlay of the pods is not valid.
     """
-    pod = PodMaker(RoleTemplate(role), opts).make(container, place)
-    if opts.priority_class:
-        pod["spec"]["priorityClassName"] = opts.priority_class
-    overlay = substituted(overlay_of(role, POD), place.values())
-    overlay = with_container(overlay, container, container, None, role.num_replicas)
-    overlay_pod(pod, overlay, known_only=opts.known_only, fixed=True)
-    if overlay:
-        set_replica_ids(pod, place.index_path)
     return {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         **job_retries(role, opts, together=together, gang=gang),
-        "template": pod,
+        "template": pod_template(role, container, place, opts),
     }
 
 

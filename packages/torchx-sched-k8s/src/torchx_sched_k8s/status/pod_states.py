@@ -50,9 +50,8 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "Evicted",
     "DeletionByTaintManager": "Evicted",
 }
-#: A name of a Job's pod ends with the index and random text. A name of Volcano's pod ends with the
-#: index, or with the index and ``-0`` if each replica is a task.
-_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0|-[a-z0-9]{5})?\Z")
+#: A name of a Job's pod ends with the index and random text, one of Volcano's pod with the index.
+_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-[a-z0-9]{5})?\Z")
 
 
 @dataclass(frozen=True)
