@@ -183,7 +183,7 @@ def test_a_follower_pauses_if_the_node_cannot_follow(api: ApiDouble) -> None:
     assert pauses[0] < pauses[1] < pauses[2] < pauses[3]
 
 
-def pods(*states: str, restarts: int = 0) -> list[Pod]:
+def pods(*states: str) -> list[Pod]:
     names = {"waiting": "Pending", "running": "Running", "ended": "Failed"}
     return [
         read_pod(
@@ -195,7 +195,6 @@ def pods(*states: str, restarts: int = 0) -> list[Pod]:
                     "containerStatuses": [
                         {
                             "name": "main",
-                            "restartCount": restarts,
                             "state": {"running": {}} if state == "running" else {},
                         }
                     ],
@@ -448,33 +447,17 @@ def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
         follow([(pods("running"), True)] * 3)
 
 
-def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
-    def answer(request: Request) -> tuple[int, bytes]:
-        words = ("01", "first") if request.query.get("previous") else ("09", "second")
-        return 200, timestamped(words)[0] + b"\n"
-
-    api.answer("GET", LOG, answer)
-    assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
-
-
 def test_marks_show_where_attempts_begin(api: ApiDouble) -> None:
-    """A pod whose container restarted was replaced by another pod, and later by a third one."""
-
-    def answer(request: Request) -> tuple[int, bytes]:
-        pod = request.path.split("/")[-2]
-        text = f"{pod} before" if request.query.get("previous") else pod
-        return 200, timestamped(("01", text))[0] + b"\n"
-
-    first, second, third = (replace(pods("ended")[0], name=name, uid=name) for name in "abc")
     for name in "abc":
-        api.answer("GET", f"/pods/{name}/log", answer)
-    first = replace(first, restarts=1)
+        line = timestamped(("01", name))[0] + b"\n"
+        api.answer("GET", f"/pods/{name}/log", (200, line))
+    first, second, third = (replace(pods("ended")[0], name=name, uid=name) for name in "abc")
     both, later = ([first, second], True), ([second, third], False)  # the first pod is deleted
-    lines = ["a before\n", "--- attempt 2 ---\n", "a\n", "--- attempt 3 ---\n", "b\n"]
-    assert follow([both, later], attempts=True) == [*lines, "--- attempt 4 ---\n", "c\n"]
+    lines = ["a\n", "--- attempt 2 ---\n", "b\n"]
+    assert follow([both, later], attempts=True) == [*lines, "--- attempt 3 ---\n", "c\n"]
     assert list(replica_log(both, attempts=True).lines()) == lines
-    assert list(replica_log(both).lines()) == ["a before\n", "a\n", "b\n"]
-    for last, begin in ((1, 4), (2, 2), (3, 0), (4, 0)):
+    assert list(replica_log(both).lines()) == ["a\n", "b\n"]
+    for last, begin in ((1, 2), (2, 0), (3, 0)):
         assert list(replica_log(both, attempts=True, last=last).lines()) == lines[begin:], last
 
 
@@ -548,17 +531,3 @@ def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDo
     assert reader(until=when("30")).read_last(2) == [b"28\n", b"29\n"]
     assert reader(streams=Stream.STDOUT).read_last(1) == [b"59\n"]
     assert not any("tailLines" in request.query for request in api.requests)
-
-
-def test_last_lines_continue_in_the_log_before_a_restart(api: ApiDouble) -> None:
-    def answer(request: Request) -> tuple[int, bytes]:
-        words = [("01", "1"), ("02", "2"), ("03", "3")]
-        if not request.query.get("previous"):
-            words = [("08", "8"), ("09", "9")]
-        lines = timestamped(*words)
-        return 200, b"".join(line + b"\n" for line in lines)
-
-    api.answer("GET", LOG, answer)
-    for should_tail in (False, True):
-        log = replica_log((pods("ended", restarts=1), False), last=4, should_tail=should_tail)
-        assert list(log.lines()) == ["2\n", "3\n", "8\n", "9\n"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
 from torchx_sched_k8s.cluster.client import BUSY_STATUSES
-from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.closing import Closing
@@ -20,7 +20,6 @@ from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.status.pod_states import Pod
 
 #: The first Kubernetes version that can return one stream alone, if a feature gate is on.
 SPLIT_STREAMS_VERSION = (1, 32)
@@ -80,24 +79,24 @@ class PodLog:
         self._stream = STREAMS.get(query.streams)
         self._closing = closing or Closing()
         self._node = node
+        self._zone = b"Z"
+        # Entries before this time (in nanoseconds since 1970) precede the last lines that the
+        # caller requested, and are skipped.
+        self._earliest = 0
+        self._node_messages: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget which lines were read."""
         # The latest second that has lines and the previous second that has lines, each with the
         # hashes of the lines that were read.
         self._second = b""
         self._lines: list[int] = []
         self._previous_second = b""
         self._previous_lines: list[int] = []
-        self._zone = b"Z"
-        self._restarts = -1
-        # Entries before this time (in nanoseconds since 1970) precede the last lines that the
-        # caller requested, and are skipped.
-        self._earliest = 0
         self._first_time: int | None = None
-        self._has_rest = False
-        self._node_messages: set[str] = set()
 
-    def read_last(
-        self, last: int, *, with_incomplete: bool = True, previous: bool = False
-    ) -> list[bytes]:
+    def read_last(self, last: int, *, with_incomplete: bool = True) -> list[bytes]:
         """Return the last lines of the log; :meth:`read` then continues after them.
 
         The node counts entries, not lines, and counts them before it leaves out entries by time.
@@ -107,9 +106,8 @@ class PodLog:
 
         Args:
             last: Maximum number of lines.
-            with_incomplete: Whether to return an incomplete last line. If False, the incomplete
-                line counts as a line, and the next read returns it.
-            previous: Whether to read the log of the container before its last restart.
+            with_incomplete: Whether to return an incomplete last line. If False, the next read
+                returns it.
 
         Raises:
             ApiError: The cluster refuses the request.
@@ -121,49 +119,20 @@ class PodLog:
         tails = [factor * (last + 1) for factor in _ENTRIES_FOR_EACH_LINE] if is_exact else []
         found: deque[bytes] = deque(maxlen=last)
         for tail in [*tails, None]:
-            self._lines, self._second = [], b""
-            self._previous_lines, self._previous_second = [], b""
-            self._first_time = None
-            self._has_rest = False
+            self._forget()
             found.clear()
             count = 0
-            for line in self.read(False, previous, tail=tail, with_incomplete=with_incomplete):
+            for line in self.read(False, tail=tail, with_incomplete=with_incomplete):
                 found.append(line)
                 count += 1
             if tail is not None and count > last and self._first_time is not None:
                 self._earliest = self._first_time + 1
                 break
-        if self._has_rest and len(found) == last and last:
-            found.popleft()
         return list(found)
-
-    def skip_previous(self, pod: Pod) -> None:
-        """Make :meth:`read_previous` yield nothing until the container restarts again."""
-        self._restarts = max(self._restarts, pod.restarts)
-
-    def read_previous(self, pod: Pod) -> Generator[bytes, None, None]:
-        """Yield the lines that the container wrote before its last restart.
-
-        Yield nothing if the container has not restarted since the last call, or if the cluster has
-        deleted the earlier log. The cluster keeps only one earlier log, so the lines of earlier
-        runs may be lost.
-
-        Args:
-            pod: The present state of the pod.
-        """
-        if pod.restarts <= 0 or pod.restarts == self._restarts:
-            self._restarts = max(self._restarts, pod.restarts)
-            return
-        self._restarts = pod.restarts
-        try:
-            yield from self.read(follow=False, previous=True)
-        except RefusedRequestError:
-            return  # the cluster has deleted the earlier log
 
     def read(
         self,
         follow: bool,
-        previous: bool = False,
         *,
         tail: int | None = None,
         with_incomplete: bool = True,
@@ -172,7 +141,6 @@ class PodLog:
 
         Args:
             follow: Whether to wait for more lines until the container has ended.
-            previous: Whether to read the log of the container before its last restart.
             tail: Read only this many entries at the end of the log; None reads all entries.
             with_incomplete: Whether to yield an incomplete last line. With ``follow``, such a line
                 is always left to the next call.
@@ -187,8 +155,6 @@ class PodLog:
             query["container"] = self._container
         if follow:
             query["follow"] = "true"
-        if previous:
-            query["previous"] = "true"
         if self._stream:
             query["stream"] = self._stream
         if tail is not None:
@@ -233,7 +199,6 @@ class PodLog:
                         self._warn_of_rotation(start)
                     repeated = 0
                     yield line + b"\n"
-            self._has_rest = bool(rest) and not with_incomplete
             if rest and with_incomplete and not follow:
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:

@@ -13,7 +13,7 @@ from torchx_kit.logs.lines import attempt_mark, filter_regex
 from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
-from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
 from torchx_sched_k8s.logs.pod_log import (
     COMBINED_STREAMS,
     SPLIT_STREAMS_VERSION,
@@ -115,8 +115,8 @@ class ReplicaLog:
         # How many requests have failed in succession, and whether this was logged.
         self._lost = 0
         self._warned = False
-        # The numbers of the attempts that were read, by the id of the pod and its restarts.
-        self._attempts: dict[tuple[str, int], int] = {}
+        # The numbers of the attempts that were read, by the id of the pod.
+        self._attempts: dict[str, int] = {}
 
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
@@ -155,38 +155,27 @@ class ReplicaLog:
             if last > 0 or not pod.ended:
                 log = logs[pod.uid] = self._pod_log(pod)
                 leave = self._query.should_tail and not pod.ended
-                found.append(
-                    self._retried(functools.partial(log.read_last, last, with_incomplete=not leave))
-                )
+                found.append(self._last_lines(log, last, with_incomplete=not leave))
                 last -= len(found[-1])
                 if found[-1] and last > 0:  # the first line is among them
                     found.append(self._mark(numbers[pod.uid]))
-                if pod.restarts > 0 and last > 0:
-                    earlier = self._pod_log(pod)
-                    read = functools.partial(earlier.read_last, last, previous=True)
-                    found.append(self._retried(read, may_be_missing=True))
-                    last -= len(found[-1])
-                log.skip_previous(pod)
             if pod.ended:
                 finished.add(pod.uid)
                 logs.pop(pod.uid, None)
         return [line for lines in reversed(found) for line in lines]
 
-    def _retried(
-        self, read: Callable[[], list[bytes]], *, may_be_missing: bool = False
-    ) -> list[bytes]:
-        """Return the lines of a request, which is repeated after errors that may be temporary.
+    def _last_lines(self, log: PodLog, last: int, *, with_incomplete: bool) -> list[bytes]:
+        """Return the last lines of a pod; none if the pod was deleted.
 
-        The list is empty if the pod was deleted or, with ``may_be_missing``, the earlier log.
+        The request is repeated after errors that may be temporary.
         """
         backoff = self._backoff()
         while True:
             try:
-                return read()
+                return log.read_last(last, with_incomplete=with_incomplete)
             except (ApiError, NoClusterError) as e:
-                is_deleted = isinstance(e, ApiError) and e.status == 404
-                if is_deleted or (may_be_missing and isinstance(e, RefusedRequestError)):
-                    return []  # the pod or the earlier log was deleted
+                if isinstance(e, ApiError) and e.status == 404:
+                    return []
                 self._pause_after(e, backoff)
 
     def _read(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
@@ -224,15 +213,12 @@ class ReplicaLog:
                     if not pod.started:
                         break
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
-                    for read, previous in (
-                        (log.read_previous(pod), True),
-                        (log.read(follow=follow and not pod.ended), False),
-                    ):
-                        with closing(self._marked(read, pods, pod, previous)) as lines:
-                            for line in lines:
-                                self._outage.answered()
-                                backoff.reset()
-                                yield line
+                    with closing(log.read(follow=follow and not pod.ended)) as lines:
+                        for line in lines:
+                            self._outage.answered()
+                            backoff.reset()
+                            yield from self._mark(self._number(pods, pod))
+                            yield line
                     if follow and not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
@@ -252,39 +238,20 @@ class ReplicaLog:
                 self._lost, self._warned = 0, False
                 backoff.pause()
 
-    def _marked(
-        self,
-        read: Generator[bytes, None, None],
-        pods: Sequence[Pod],
-        pod: Pod,
-        previous: bool = False,
-    ) -> Generator[bytes, None, None]:
-        """Yield lines; the first line of a later attempt follows a mark."""
-        with closing(read) as lines:
-            first = next(lines, None)
-            if first is None:
-                return
-            yield from self._mark(self._number(pods, pod, previous))
-            yield first
-            yield from lines
-
     def _mark(self, number: int) -> list[bytes]:
         has_marks = number > 1 and self._query.attempts and self._query.regex is None
         return [attempt_mark(number).encode()] if has_marks else []
 
-    def _number(self, pods: Sequence[Pod], pod: Pod, previous: bool = False) -> int:
+    def _number(self, pods: Sequence[Pod], pod: Pod) -> int:
         """Return the number of an attempt if it is new, else 0.
 
         Earlier pods may have been deleted; JobSet's label then tells the number.
         """
-        key = (pod.uid, pod.restarts - previous)
-        if key in self._attempts:
+        if pod.uid in self._attempts:
             return 0
-        place = pods.index(pod)
-        restarts = sum(one.restarts for one in pods[: place + 1]) - previous
-        number = 1 + restarts + max(place, pod.attempt)
-        self._attempts[key] = max(number, 1 + max(self._attempts.values(), default=0))
-        return self._attempts[key]
+        number = 1 + max(pods.index(pod), pod.attempt)
+        self._attempts[pod.uid] = max(number, 1 + max(self._attempts.values(), default=0))
+        return self._attempts[pod.uid]
 
     def _pause_after(self, error: ApiError | NoClusterError, backoff: Backoff) -> None:
         """Wait after an error that may be temporary; raise any other error.
