@@ -499,16 +499,6 @@ def test_a_long_line_has_one_time(k8s: Client) -> None:
     assert second.split(" ")[1] == "end"
 
 
-def test_one_stream_of_a_log(k8s: Client, double: Double) -> None:
-    k8s.core.create_namespaced_pod("default", pod("one", "echo out; echo err >&2"))
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    with pytest.raises(ApiException, match="stream: Forbidden: may not be specified"):
-        k8s.log("one", stream="Stdout")
-    double.split_streams()
-    assert k8s.log("one", stream="Stdout") == "out\n"
-    assert k8s.log("one", stream="Stderr") == "err\n"
-
-
 def test_no_process_outlives_the_double(tmp_path: Any) -> None:
     own = Double(tmp_path / "own", "--http")
     k8s = Client(str(own.path))

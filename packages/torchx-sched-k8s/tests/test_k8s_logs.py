@@ -461,23 +461,9 @@ def test_marks_show_where_attempts_begin(api: ApiDouble) -> None:
         assert list(replica_log(both, attempts=True, last=last).lines()) == lines[begin:], last
 
 
-def test_one_stream_is_requested_by_name(api: ApiDouble) -> None:
-    api.answer("GET", "/version", {"major": "1", "minor": "32+"})
-    api.answer("GET", LOG, (200, b""))
-    follow([(pods("ended"), False)], streams=Stream.STDERR)
-    assert api.requests[-1].query["stream"] == "Stderr"
-    words = 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified'
-    api.answer("GET", LOG, (422, status(422, "Invalid", words)))
+def test_one_stream_alone_is_refused() -> None:
     with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], streams=Stream.STDERR)
-
-
-@pytest.mark.parametrize("version", [{"major": "1", "minor": "31"}, {"major": "", "minor": ""}])
-def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict[str, str]) -> None:
-    api.answer("GET", "/version", version)
-    with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], streams=Stream.STDERR)
-    assert [request.path for request in api.requests] == ["/version"]
+        create_scheduler("t").log_iter("default:app-1", "main", 0, streams=Stream.STDERR)
 
 
 TIMES = ("01.1", "01.2", "01.3", "02.000000001", "02.5", "02.6", "03", "03.1", "07", "07.5")
@@ -523,11 +509,10 @@ def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
     assert [request.query["tailLines"] for request in api.requests] == ["3"]
 
 
-def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
-    """The API refuses tailLines with a stream, and counts lines that ``until`` leaves out."""
+def test_last_lines_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
+    """The API counts lines that ``until`` leaves out."""
     file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     assert reader(until=when("30")).read_last(2) == [b"28\n", b"29\n"]
-    assert reader(streams=Stream.STDOUT).read_last(1) == [b"59\n"]
     assert not any("tailLines" in request.query for request in api.requests)

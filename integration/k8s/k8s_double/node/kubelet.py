@@ -44,8 +44,6 @@ class Kubelet:
         self.log_resolution = 1
         self.log_skew = 0
         self.log_at_once = False
-        # the feature gate PodLogsQuerySplitStreams, off by default in 1.32
-        self.split_streams = False
         #: Address of the API server for the pods; set when the server listens.
         self.server = ("127.0.0.1", 0)
         self.tokens: dict[str, str] = {}
@@ -104,7 +102,7 @@ class Kubelet:
             ApiError: 400 if there is no such container or no log yet, 422 for invalid options.
         """
         name = pod["metadata"]["name"]
-        options = _log_options(name, query, split=self.split_streams)
+        options = _log_options(name, query)
         containers = [
             c["name"]
             for part in ("containers", "initContainers")
@@ -160,7 +158,7 @@ class Kubelet:
         return logs[-1]
 
 
-def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, Any]:
+def _log_options(name: str, query: dict[str, str]) -> dict[str, Any]:
     causes = []
     numbers: dict[str, int] = {}
     for option, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
@@ -182,14 +180,8 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
                 "sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"
             )
         )
-    stream = query.get("stream", "All")
-    if "stream" in query and not split:
+    if "stream" in query:  # the feature gate PodLogsQuerySplitStreams is off
         causes.append(not_allowed("stream", "may not be specified"))
-    elif stream not in ("All", "Stdout", "Stderr"):
-        causes.append(unsupported_value("stream", stream, ["All", "Stderr", "Stdout"]))
-    elif stream != "All" and "tailLines" in query:
-        words = "`tailLines` and specific `stream` are mutually exclusive for now"
-        causes.append(not_allowed("tailLines", words))
     since = 0
     if "sinceTime" in query:
         since = _seconds(query["sinceTime"]) * 1_000_000_000
@@ -199,7 +191,6 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
         since = time.time_ns() - numbers["sinceSeconds"] * 1_000_000_000
     return {
         "since": since,
-        "stream": "" if stream == "All" else stream.lower(),
         "tail": numbers.get("tailLines"),
         "limit": numbers.get("limitBytes"),
         "timestamps": query.get("timestamps") in ("true", "True", "1"),

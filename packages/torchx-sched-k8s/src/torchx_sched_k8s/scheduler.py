@@ -93,7 +93,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         secrets=True,
         dependencies=No("no Job of Kubernetes waits for another one"),
         logs=True,
-        streams=No("the log of a container is one, unless PodLogsQuerySplitStreams is on"),
+        streams=No("the log of a container is one"),
         last=True,
         partial=No("nodes with containerd store only whole lines"),
         attempt_marks=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -13,22 +13,12 @@ from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
 from torchx_sched_k8s.cluster.client import BUSY_STATUSES
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.closing import Closing
-from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: The first Kubernetes version that can return one stream alone, if a feature gate is on.
-SPLIT_STREAMS_VERSION = (1, 32)
-COMBINED_STREAMS = (
-    "this cluster stores stdout and stderr of a container in one log: omit the stream (Kubernetes"
-    " 1.32 or later stores them apart if its feature gate PodLogsQuerySplitStreams is on)"
-)
-#: The API's names of the streams that can be read alone.
-STREAMS: Mapping[Stream | None, str] = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
 #: How long a followed log may be silent, in seconds. Then the connection may be dead, and another
 #: request continues the log.
 _LONGEST_SILENCE = 300.0
@@ -55,7 +45,7 @@ class PodLog:
         namespace: Namespace of the pod.
         pod: Name of the pod.
         container: Name of the container.
-        query: Which lines; only ``since``, ``until`` and ``streams`` have an effect.
+        query: Which lines; only ``since`` and ``until`` have an effect.
         closing: Ends a read when the scheduler is closed.
         node: Name of the pod's node, for a warning if the node does not answer.
     """
@@ -76,7 +66,6 @@ class PodLog:
         self._container = container
         self._since = to_nanoseconds(query.since) if query.since is not None else None
         self._until = to_nanoseconds(query.until) if query.until is not None else None
-        self._stream = STREAMS.get(query.streams)
         self._closing = closing or Closing()
         self._node = node
         self._zone = b"Z"
@@ -102,7 +91,7 @@ class PodLog:
         The node counts entries, not lines, and counts them before it leaves out entries by time.
         The first line of the response may lack its beginning, so one more entry is requested. If
         the response has too few lines, more entries are requested, and then the whole log. With
-        ``until`` or one stream, the whole log is requested at once.
+        ``until``, which leaves out the newest entries, the whole log is requested at once.
 
         Args:
             last: Maximum number of lines.
@@ -112,13 +101,10 @@ class PodLog:
         Raises:
             ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer, or the connection was lost.
-            RequestError: One stream was requested, but the cluster stores both streams together.
         """
-        # `until` leaves out the newest entries, and the API refuses tailLines with one stream.
-        is_exact = self._until is None and not self._stream
-        tails = [factor * (last + 1) for factor in _ENTRIES_FOR_EACH_LINE] if is_exact else []
+        factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
         found: deque[bytes] = deque(maxlen=last)
-        for tail in [*tails, None]:
+        for tail in [*(factor * (last + 1) for factor in factors), None]:
             self._forget()
             found.clear()
             count = 0
@@ -148,15 +134,12 @@ class PodLog:
         Raises:
             ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer, or the connection was lost.
-            RequestError: One stream was requested, but the cluster stores both streams together.
         """
         query: dict[str, object] = {"timestamps": "true"}
         if self._container:
             query["container"] = self._container
         if follow:
             query["follow"] = "true"
-        if self._stream:
-            query["stream"] = self._stream
         if tail is not None:
             query["tailLines"] = tail
         read_lines = Counter(self._previous_lines)
@@ -180,8 +163,6 @@ class PodLog:
         except ApiError as e:
             if e.status == 400 and "waiting to start" in e.message:
                 return
-            if e.status == 422 and self._stream and "stream" in e.message:
-                raise RequestError(COMBINED_STREAMS) from e
             raise
         finally:
             probe.cancel()

@@ -14,15 +14,11 @@ from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
-from torchx_sched_k8s.logs.pod_log import (
-    COMBINED_STREAMS,
-    SPLIT_STREAMS_VERSION,
-    STREAMS,
-    PodLog,
-)
+from torchx_sched_k8s.logs.pod_log import PodLog
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
@@ -44,14 +40,16 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         With ``should_tail``, the iterator waits for a pod that has not started. It continues after
         a lost connection, a restart of the API server, or the replacement of a pod.
 
-        Few clusters can read one stream alone.
-
         Raises:
-            RequestError: Raised by the iterator: the cluster cannot return one stream alone.
+            RequestError: One stream alone is requested.
             UnknownAppException: The app does not exist. Raised by the iterator if the app is
                 deleted before its log ends.
             UnknownReplicaError: The app has no such role or replica.
         """
+        if query.streams not in (None, Stream.COMBINED):
+            raise RequestError(
+                "a cluster stores stdout and stderr of a container in one log: omit the stream"
+            )
         closing = closing_of(self.scheduler)
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
@@ -125,11 +123,7 @@ class ReplicaLog:
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
-            RequestError: One stream was requested, but the cluster stores both streams together.
         """
-        # clusters before that version ignore the parameter `stream` and return both streams
-        if self._query.streams in STREAMS and self._cluster.version() < SPLIT_STREAMS_VERSION:
-            raise RequestError(COMBINED_STREAMS)
         finished: set[str] = set()
         logs: dict[str, PodLog] = {}
         follow = self._query.should_tail
