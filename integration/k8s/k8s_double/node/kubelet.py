@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from k8s_double.errors import bad_request, invalid, invalid_value, not_allowed, unsupported_value
+from k8s_double.errors import bad_request, invalid, invalid_value, not_allowed
 from k8s_double.kinds import PODS
 from k8s_double.node import sequences
 from k8s_double.node.container_logs import ContainerLog

@@ -15,6 +15,7 @@ from torchx_sched_k8s.backends.supervision import (
     is_supervisor,
     supervision_of,
 )
+from torchx_sched_k8s.cluster.kueue import suspend
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ENDED,
     COMPLETION_INDEX,
@@ -33,7 +34,6 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_sched_k8s.ending.suspension import suspend
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import overlay_job, pod_template

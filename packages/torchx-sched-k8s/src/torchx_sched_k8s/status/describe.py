@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.jobs.pending_reasons import explained
-from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of, main_container
-from torchx_sched_k8s.cluster.workloads import workloads_of
+from torchx_sched_k8s.cluster.kueue import waiting_in_queue
+from torchx_sched_k8s.cluster.labels import main_container
 from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, RoleView
-from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -66,7 +64,8 @@ def describe(
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
-            message = explained(_in_queue(cluster, namespace, view) or message, PENDING)
+            waiting = waiting_in_queue(cluster, namespace, view.objects)
+            message = explained(waiting or message, PENDING)
             message = message or _first_reason(replicas, AppState.PENDING)
             message = message or explained(_event(cluster, namespace, view, pods), PENDING)
     elif state == AppState.FAILED:
@@ -210,33 +209,6 @@ def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
     # prefer a replica with an exit code: it failed by itself, and may have caused the others' end
     matching.sort(key=lambda r: r.exit_code is None)
     return f"{matching[0].role}/{matching[0].id}: {matching[0].reason}" if matching else ""
-
-
-def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Return why an app waits in a Kueue queue; empty if there is no known reason."""
-    waiting = [
-        one
-        for one in view.objects
-        if (one.get("spec") or {}).get("suspend") and LABEL_QUEUE in labels_of(one)
-    ]
-    if not waiting:
-        return ""
-    queue = labels_of(waiting[0])[LABEL_QUEUE]
-    try:
-        found = workloads_of(cluster, namespace, waiting[0], "find Kueue's workload")
-    except ApiError as e:
-        if e.status == 404:
-            return (
-                f"waiting in Kueue's queue {queue}, but Kueue is not installed in this cluster;"
-                " delete the app, and submit it without the option queue"
-            )
-        return ""  # the user may lack the right to read workloads
-    for workload in found.values():
-        for condition in (workload.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
-                reason = one_line(condition.get("message") or condition.get("reason") or "")
-                return f"waiting in Kueue's queue {queue}: {reason}"
-    return ""
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
