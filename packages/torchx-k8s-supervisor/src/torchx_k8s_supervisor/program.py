@@ -71,26 +71,21 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
 #: The pause between two polls of the app, in seconds; SHORT_PAUSE applies during a restart.
-PAUSE = 2.0
+PAUSE = 3.0
 SHORT_PAUSE = 0.5
 #: Added to the pause for each role, in seconds, to limit the load on the API server.
 PAUSE_PER_ROLE = 0.1
-#: Added to the pause for each second without a change, in seconds, and the limit of this addition.
-PAUSE_PER_SECOND = 0.01
-LONGEST_IDLE_PAUSE = 8.0
 #: The first and the longest pause after a failed request to the API server, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
-#: How long to retry before the first successful step, in seconds: the network may not be ready when
-#: the pod starts.
-PATIENCE = 120.0
-#: How long to retry a refused request, in seconds, if the refusal cannot be reported in an
-#: annotation. New access rights may not be effective when the pod starts.
-REFUSAL_PATIENCE = 5.0
+#: How long to retry, in seconds, while the API server accepts nothing: no first step, and after a
+#: refusal no annotation that reports it. Network and access rights may not be ready when the pod
+#: starts. Another pod then replaces this one.
+PATIENCE = 10.0
 TIMEOUT = 30.0
 
-#: Exit code if a refusal cannot be reported in an annotation. Status then shows the end of the
-#: pod's log as the reason.
+#: Exit code if the API server accepts nothing. Status then shows the end of the pod's log as the
+#: reason.
 REFUSED = 3
 #: Exit code after SIGTERM or a suspension; 0 would complete the supervisor's Job.
 TERMINATED = 143
@@ -222,8 +217,6 @@ class Supervisor:
         self._job_names = list(jobs)
         self._manifests: list[dict[str, Any]] | None = None
         self._trouble = ""
-        self._versions: list[str] = []
-        self._changed = time.monotonic()
         # The rules of the app's attempts; empty without the option requeue.
         self._rules: dict[str, Any] = {}
         # The last states of pods by their uid, and the version from which to watch for changes.
@@ -255,7 +248,7 @@ class Supervisor:
         names = self._job_names or [manifest["metadata"]["name"] for manifest in manifests]
         found = {name: self._server.call("GET", self._job(name)) for name in names}
         jobs = [job for job in found.values() if job is not None]
-        self.pause = self._pause_after([own, *jobs])
+        self.pause = PAUSE + PAUSE_PER_ROLE * len(jobs)
         restarts = max(restart_count(job) for job in [own, *jobs])
         if REQUEUE in annotations_of(own):
             own = self._observe(own, restarts)
@@ -291,14 +284,6 @@ class Supervisor:
             attempts = self._end_attempt(own, restarts, ended, "succeeded")
             self._note(self._app, {"annotations": {ATTEMPTS: json.dumps(attempts)}})
         return 0
-
-    def _pause_after(self, jobs: Sequence[Mapping[str, Any]]) -> float:
-        """Return the pause before the next poll, in seconds; it grows while no Job changes."""
-        versions = [str(job["metadata"].get("resourceVersion")) for job in jobs]
-        if versions != self._versions:
-            self._versions, self._changed = versions, time.monotonic()
-        idle = (time.monotonic() - self._changed) * PAUSE_PER_SECOND
-        return PAUSE + PAUSE_PER_ROLE * (len(jobs) - 1) + min(idle, LONGEST_IDLE_PAUSE)
 
     def _own(self) -> dict[str, Any]:
         """Return the supervisor's Job.
@@ -773,30 +758,27 @@ def main(argv: list[str]) -> int:
     port = int(os.environ["KUBERNETES_SERVICE_PORT"])
     account = os.environ.get(ACCOUNT_VARIABLE) or ACCOUNT
     supervisor = Supervisor(Server(host, port, account), app, namespace, jobs)
-    begun, worked, delay = time.monotonic(), False, FIRST_DELAY
-    refused_since = None
-    last_error = ""
+    worked, last_error, delay = False, "", FIRST_DELAY
+    accepted = time.monotonic()
     while True:
         try:
             code = supervisor.step()
             if code is not None:
                 return code
             supervisor.report_problem("")
-            worked, delay = True, FIRST_DELAY
-            refused_since, last_error = None, ""
+            worked, last_error, delay = True, "", FIRST_DELAY
+            accepted = time.monotonic()
             supervisor.wait()
             continue
         except (UnreachableError, RefusedError) as e:
             if str(e) != last_error:
                 log(str(e))
             last_error = str(e)
-            now = time.monotonic()
-            if isinstance(e, RefusedError) and not supervisor.report_problem(str(e)):
-                refused_since = now if refused_since is None else refused_since
-                if now - refused_since > REFUSAL_PATIENCE:
-                    return REFUSED
-            elif not worked and now - begun > PATIENCE:
-                return 1
+            is_refusal = isinstance(e, RefusedError)
+            if supervisor.report_problem(last_error) if is_refusal else worked:
+                accepted = time.monotonic()
+            elif time.monotonic() - accepted > PATIENCE:
+                return REFUSED
         time.sleep(delay)
         delay = min(delay * 2, LONGEST_DELAY)
 

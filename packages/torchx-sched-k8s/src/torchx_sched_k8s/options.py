@@ -296,15 +296,15 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
         key, equals, value = taint.partition("=")
         if colon and effect not in _EFFECTS:
             raise RequestError(_unknown("tolerations", text, "effect", effect, _EFFECTS))
-        if not key or (key != "*" and not _LABEL_NAME.match(key)):
+        if key != "*" and not _LABEL_NAME.match(key):
             raise RequestError(f"option tolerations: {text!r} must have the form key=value:effect")
-        toleration = {} if key == "*" else {"key": key}
-        toleration["operator"] = "Equal" if equals else "Exists"
-        if equals:
-            toleration["value"] = value
-        if colon:
-            toleration["effect"] = effect
-        found.append(toleration)
+        fields = {
+            "key": key if key != "*" else "",
+            "operator": "Equal" if equals else "Exists",
+            "value": value,
+            "effect": effect,
+        }
+        found.append({name: field for name, field in fields.items() if field})
     return found
 
 

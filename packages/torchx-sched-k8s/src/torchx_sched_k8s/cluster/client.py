@@ -81,7 +81,6 @@ class Cluster:
         self._owns_client = client is None
         self._context = context
         self._lock = threading.Lock()
-        self._version: tuple[int, int] | None = None
         #: How long to repeat requests, in seconds; None for the default.
         self.patience: float | None = None
         self.sleep = sleep
@@ -255,14 +254,12 @@ class Cluster:
 
     def version(self) -> tuple[int, int]:
         """Return the version of the API server, such as ``(1, 32)``."""
-        if self._version is None:
-            response = self.get("/version", "read the cluster's version")
-            # some vendors write the minor version as "32+"
-            major, minor = (
-                re.sub(r"\D.*", "", str(response.get(part, ""))) for part in ("major", "minor")
-            )
-            self._version = (int(major or 1), int(minor or 0))
-        return self._version
+        response = self.get("/version", "read the cluster's version")
+        # some vendors write the minor version as "32+"
+        major, minor = (
+            re.sub(r"\D.*", "", str(response.get(part, ""))) for part in ("major", "minor")
+        )
+        return int(major or 1), int(minor or 0)
 
     # Methods for single requests.
 
