@@ -312,30 +312,35 @@ class Supervisor:
     def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
         """Decide whether a failure restarts or ends the app, and store this in annotations."""
         most = number_of(failed, MAX_RESTARTS)
-        role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
-        version = own["metadata"]["resourceVersion"]
-        if self._rules:
-            changes = self._decide_attempt(own, failed, restarts, most, role)
-            self._note(self._app, {"resourceVersion": version, "annotations": changes})
-            return
-        why = f"{role} failed"
-        reason = failure(failed)
         disruptions = number_of(own, DISRUPTIONS)
         counted = restarts - disruptions
-        if is_disruption(failed):
-            why = f"restart after a disruption: {role}: {reason}"
-            disruptions += 1
-            changes = {RESTARTS: str(restarts + 1), DISRUPTIONS: str(disruptions), REASON: why}
-        elif counted < most:
-            why = f"restart {counted + 1} of {most}: {why}: {reason}"
-            changes = {RESTARTS: str(restarts + 1), REASON: why}
+        role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
+        why = failure(failed)
+        changes: dict[str, str] = {}
+        if self._rules:
+            attempts = self._failed_attempts(own, failed, restarts)
+            changes[ATTEMPTS] = json.dumps(attempts)
+            reason = attempts[-1][2]
+            is_failure = reason in self._rules["failures"]
+            refused = self._refusal(attempts, most)
+        else:
+            reason = "a disruption"
+            is_failure = not is_disruption(failed)
+            refused = "" if is_failure and counted >= most else None
+        if refused is None:
+            count = f"restart {counted + 1} of {most}: {role} failed"
+            why = f"{count}: {why}" if is_failure else f"restart after {reason}: {role}: {why}"
+            changes[RESTARTS] = str(restarts + 1)
+            changes[DISRUPTIONS] = str(disruptions + (not is_failure))
+            changes[REASON] = why
         else:
             times = "1 restart" if counted == 1 else f"{counted} restarts"
             after = f" after {times}" if counted else ""
-            why = f"{why}{after}: {reason}"
-            changes = {ENDED: why}
+            why = "; ".join(filter(None, (f"{role} failed{after}: {why}", refused)))
+            changes[ENDED] = why
         log(why)
         # the version is a precondition: two supervisors cannot count the same failure twice
+        version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
 
     # Methods for apps with the option requeue.
@@ -410,32 +415,25 @@ class Supervisor:
             one[-1] = []
         return [*ended_before, [began, max(began, end), reason, step, nodes]]
 
-    def _decide_attempt(
-        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int, most: int, role: str
-    ) -> dict[str, str]:
-        """Return the annotations that start the next attempt, or end the app."""
-        rules = self._rules
+    def _failed_attempts(
+        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int
+    ) -> list[Any]:
+        """Return the attempts with the end of the present one, which a Job has ended."""
         reason = reason_of_end(
             failed,
             self._present_pods(restarts),
-            rules["exit_codes"],
-            is_requested=is_requested(rules["folder"], restarts),
+            self._rules["exit_codes"],
+            is_requested=is_requested(self._rules["folder"], restarts),
         )
         ending = condition(failed, "Failed") or condition(failed, "Suspended") or {}
-        ended = str(ending.get("lastTransitionTime"))
-        attempts = self._end_attempt(own, restarts, ended, reason)
+        return self._end_attempt(own, restarts, str(ending.get("lastTransitionTime")), reason)
+
+    def _refusal(self, attempts: Sequence[Sequence[Any]], most: int) -> str | None:
+        """Return why the app does not start again after its last attempt; None if it does."""
         reasons, steps = [one[2] for one in attempts], [None, *(one[3] for one in attempts)]
-        _, is_known = newest_step(rules["folder"])
-        why = refusal(rules, reasons, steps, seconds_together(attempts), most, is_known)
-        changes = {ATTEMPTS: json.dumps(attempts)}
-        if why is None:
-            others = sum(one not in rules["failures"] for one in reasons)
-            changes[RESTARTS], changes[DISRUPTIONS] = str(restarts + 1), str(others)
-            changes[REASON] = f"restart after {reason}: {role}: {failure(failed)}"
-        else:
-            changes[ENDED] = f"{role} failed: {failure(failed)}" + (f"; {why}" if why else "")
-        log(changes.get(REASON) or changes[ENDED])
-        return changes
+        _, is_known = newest_step(self._rules["folder"])
+        seconds = seconds_together(attempts)
+        return refusal(self._rules, reasons, steps, seconds, most, is_known)
 
     def _present_pods(self, restarts: int) -> list[dict[str, Any]]:
         return [pod for pod in self._pods.values() if restart_count(pod) == restarts]
