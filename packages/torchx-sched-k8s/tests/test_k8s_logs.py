@@ -14,11 +14,10 @@ import pytest
 
 from patience import wait_for
 from torchx_kit.retry import Outage
+from torchx_sched_k8s import logs
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import NoClusterError
-from torchx_sched_k8s.logs import pod_log
-from torchx_sched_k8s.logs.pod_log import PodLog
-from torchx_sched_k8s.logs.replica_log import ReplicaLog
+from torchx_sched_k8s.logs import PodLog, ReplicaLog
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
@@ -292,7 +291,7 @@ def test_a_node_that_does_not_answer_is_said_at_once(
 def test_a_silent_node_is_named_before_its_first_response(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
     back = threading.Event()
 
     def answer(request: Request) -> tuple[int, bytes]:
@@ -313,7 +312,7 @@ def test_a_silent_node_is_named_before_its_first_response(
 def test_a_silent_container_is_not_a_silent_node(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
     probed = threading.Event()
 
     def answer(request: Request) -> tuple[int, bytes]:

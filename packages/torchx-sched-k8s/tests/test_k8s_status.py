@@ -14,11 +14,11 @@ from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, make_pod
 from torchx_sched_k8s.status.describe import described_role
-from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.pod_states import latest, read_pod
 from torchx_sched_k8s.status.views import (
     RoleView,
     combined,
+    creation,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 
@@ -187,7 +187,7 @@ def test_the_index_of_a_pod(
     labels: dict[str, str], annotations: dict[str, str], index: int
 ) -> None:
     metadata = {"name": "a", "labels": labels, "annotations": annotations}
-    assert read_pod({"metadata": metadata}).index == index
+    assert read_pod({"metadata": metadata}).id == index
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_times_of_a_pod() -> None:
         read_pod(pod("Running", **container(**running))),
         read_pod(pod("Pending")),
     ]
-    times = [minutes(one.began, one.finished) for one in found]
+    times = [minutes(one.started, one.ended) for one in found]
     assert times == [[1, 2], [4, None], [None, None]]
 
 

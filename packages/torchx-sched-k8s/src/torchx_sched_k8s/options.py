@@ -17,10 +17,6 @@ from torchx_specs.model.app import RetryPolicy
 RESERVED_MILLICPU = 100
 RESERVED_MEMMB = 1024
 
-#: Valid values of the option ``job_api``.
-JOB_APIS = ("batch", "jobset", "volcano")
-#: Valid values of the option ``pod_security``.
-POD_SECURITY = ("restricted",)
 #: Maps the kinds of volumes that the option ``volumes`` accepts to the forms of their values.
 VOLUME_KINDS = {
     "emptyDir": "emptyDir:/path or emptyDir:/path:SIZE",
@@ -29,8 +25,6 @@ VOLUME_KINDS = {
     "ephemeral": "ephemeral:/path:SIZE or ephemeral/STORAGE_CLASS:/path:SIZE",
     "csi": "csi/DRIVER:/path",
 }
-#: Valid values of the option ``image_pull_policy``.
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 #: Rule for names of secrets, config maps, service accounts and persistent volume claims (RFC 1123
@@ -189,9 +183,9 @@ class KubernetesOpts(AttemptOpts):
 def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     """Yield an error text for each invalid option."""
     for name, value, valid in (
-        ("job_api", opts.job_api, JOB_APIS),
-        ("image_pull_policy", opts.image_pull_policy, PULL_POLICIES),
-        ("pod_security", opts.pod_security, POD_SECURITY),
+        ("job_api", opts.job_api, ["batch", "jobset", "volcano"]),
+        ("image_pull_policy", opts.image_pull_policy, ["Always", "IfNotPresent", "Never"]),
+        ("pod_security", opts.pod_security, ["restricted"]),
         ("retry_policy", opts.retry_policy, [policy.value for policy in RetryPolicy]),
     ):
         if value is not None and value not in valid:

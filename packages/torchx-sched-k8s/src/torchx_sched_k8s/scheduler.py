@@ -30,6 +30,8 @@ from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
+from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
+from torchx_sched_k8s.status.views import AppView, RoleView, creation
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -49,10 +51,8 @@ if TYPE_CHECKING:
     from torchx_kit.retry import Outage
     from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.logs.replica_log import KubernetesLogs
+    from torchx_sched_k8s.logs import KubernetesLogs
     from torchx_sched_k8s.sessions import KubernetesSessions
-    from torchx_sched_k8s.status.pod_states import Pod
-    from torchx_sched_k8s.status.views import AppView, RoleView
     from torchx_specs.schedulers.arrays import Arrays
 
 #: The maximum age, in seconds, of a cached AppView that log readers and sessions use again.
@@ -282,7 +282,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
                 in a submission.
         """
         from torchx_kit.jobs.descriptions import set_times
-        from torchx_sched_k8s.status.job_states import creation
 
         cfg = cfg or {}
         cluster = self._cluster_for(cfg)
@@ -353,7 +352,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     @property
     def app_logs(self) -> KubernetesLogs:
         """Reads the logs of pods."""
-        from torchx_sched_k8s.logs.replica_log import KubernetesLogs
+        from torchx_sched_k8s.logs import KubernetesLogs
 
         return KubernetesLogs(self)
 
@@ -378,8 +377,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         Raises:
             UnknownAppException: The app was deleted.
         """
-        from torchx_sched_k8s.status.pod_states import latest, list_pods
-
         cluster, namespace, name = self._locate(app_id)
         name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed

@@ -21,9 +21,15 @@ from torchx_sched_k8s.cluster.labels import (
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.pods import Place, make_pod
-from torchx_sched_k8s.status.job_states import condition_reason, phase_times, role_name_of
 from torchx_sched_k8s.status.lost_pods import LostPods
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_sched_k8s.status.views import (
+    AppView,
+    RoleView,
+    app_view,
+    condition_reason,
+    phase_times,
+    role_name_of,
+)
 from torchx_sched_mcad.options import KubernetesMCADOpts
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.backends.volcano import VOLCANO
+from torchx_sched_k8s.backends.volcano import JOB_STATES, VOLCANO
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, make_pod
-from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 from torchx_specs.overlays import apply_overlay
@@ -22,7 +21,7 @@ from torchx_specs.overlays import apply_overlay
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-JOB_STATE = VOLCANO_JOB_STATES
+JOB_STATE = JOB_STATES
 #: Maps phases of Volcano's tasks to states.
 TASK_STATE: dict[str, AppState] = {
     "Pending": AppState.PENDING,

@@ -17,15 +17,19 @@ from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_k8s.arrays.request import (
     ANNOTATION_NAMES,
     Element,
-    can_be_array,
     element_of,
     make_arrays,
     parse_script,
 )
 from torchx_sched_k8s.backends.batch import BATCH, BatchBackend
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    COMPLETION_INDEX,
+    CORE,
+    annotations_of,
+    object_path,
+    selector,
+)
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
 from torchx_sched_k8s.request.pods import ENV_REPLICA_ID
 from torchx_sched_k8s.scheduler import id_suffix
@@ -115,9 +119,10 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
         cfgs = [info.cfg or {} for info in infos]
         if any(cfg != cfgs[0] or cfg.get("array") is False for cfg in cfgs):
             return []
-        elements = [element_of(info.request) for info in infos]
+        elements = map(element_of, (info.request for info in infos))
         found = [element for element in elements if element is not None]
-        return found if len(found) == len(infos) and can_be_array(found) else []
+        is_array = 1 < len(found) == len(infos) and len({one.common for one in found}) == 1
+        return found if is_array else []
 
 
 class ElementBackend(BatchBackend):
@@ -142,7 +147,7 @@ class ElementBackend(BatchBackend):
     def pods(self, cluster: Cluster, namespace: str, view: AppView) -> list[Pod]:
         chosen = f"{selector(instance=view.app_id)},{COMPLETION_INDEX}={self._index}"
         pods = list_pods(cluster, namespace, chosen, f"list the pods of {self.name_of(view)}")
-        return [replace(pod, index=0) for pod in pods]  # an element has one replica
+        return [replace(pod, id=0) for pod in pods]  # an element has one replica
 
     def own_roles(
         self, cluster: Cluster, namespace: str, view: AppView, roles: list[Role]
@@ -241,7 +246,7 @@ def elements(
     marks: Mapping[str, str] = {}
     if ANNOTATION_ENDED_ELEMENTS in annotations_of(job):
         marks = _commands(cluster, namespace, view.app_id)
-    last = {pod.index: pod for pod in latest(pods)}
+    last = {pod.id: pod for pod in latest(pods)}
     whole = view.state if is_terminal(view.state) else None
     found = {}
     for index, end in enumerate(rest):
@@ -280,8 +285,8 @@ def elements(
             state=state,
             message=message,
             roles=[single],
-            started=pod.began if pod else None,
-            ended=pod.finished if pod and is_terminal(state) else None,
+            started=pod.started if pod else None,
+            ended=pod.ended if pod and is_terminal(state) else None,
         )
     return found
 

@@ -122,11 +122,6 @@ def element_of(request: KubernetesJob) -> Element | None:
     return Element(name, request.name, command, env, role, common)
 
 
-def can_be_array(elements: Sequence[Element]) -> bool:
-    """Return True for two or more elements that differ only in names, arguments and variables."""
-    return len(elements) > 1 and len({element.common for element in elements}) == 1
-
-
 def make_arrays(elements: Sequence[Element], namespace: str) -> Iterator[tuple[KubernetesJob, int]]:
     """Yield the objects of each array, and its number of elements.
 
@@ -134,7 +129,7 @@ def make_arrays(elements: Sequence[Element], namespace: str) -> Iterator[tuple[K
     field ``parallelism`` of each Job is the number of its elements.
 
     Args:
-        elements: Elements that :func:`can_be_array` accepts, in the order of their indexes.
+        elements: Elements with equal ``common``, in the order of their indexes.
         namespace: Namespace of the objects.
     """
     app_id = elements[0].app_id

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_sched_k8s.cluster.kueue import suspend
-from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED, COMPLETION_INDEX, selector
-from torchx_sched_k8s.cluster.paths import object_path
-from torchx_sched_k8s.status.job_states import time_stamp
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    COMPLETION_INDEX,
+    object_path,
+    selector,
+)
 from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.pod_states import Pod, list_pods
-from torchx_sched_k8s.status.views import AppView
+from torchx_sched_k8s.status.views import (
+    AppView,
+    time_stamp,
+)
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import is_terminal
 

@@ -19,6 +19,7 @@ from torchx_sched_k8s.cluster.kueue import suspend
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ENDED,
     COMPLETION_INDEX,
+    CORE,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
     LABEL_ROLE_INDEX,
@@ -28,24 +29,27 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
     object_labels,
+    object_path,
     pod_annotations,
     role_labels,
     selector,
 )
 from torchx_sched_k8s.cluster.names import app_names
-from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import overlay_job, pod_template
 from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
-from torchx_sched_k8s.status.job_states import (
+from torchx_sched_k8s.status.views import (
+    AppView,
+    app_view,
+    combined,
     end_of,
     job_start,
     job_state,
     role_name_of,
+    role_of_job,
 )
-from torchx_sched_k8s.status.views import AppView, app_view, combined, role_of_job
 from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY

@@ -35,15 +35,17 @@ from torchx_sched_k8s.request.overlays import (
 )
 from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
-from torchx_sched_k8s.status.job_states import (
+from torchx_sched_k8s.status.views import (
+    AppView,
+    app_view,
     condition_reason,
     end_of,
     job_start,
     role_name_of,
+    role_of_job,
     suspension_reason,
     true_conditions,
 )
-from torchx_sched_k8s.status.views import AppView, app_view, role_of_job
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 

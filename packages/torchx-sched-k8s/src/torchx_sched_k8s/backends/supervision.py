@@ -14,7 +14,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX, labels_of
-from torchx_sched_k8s.status.job_states import job_state
+from torchx_sched_k8s.status.views import (
+    job_state,
+)
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, AttemptStatus
 

@@ -31,18 +31,19 @@ from torchx_sched_k8s.request.retries import (
     volcano_max_retry,
     volcano_policies,
 )
-from torchx_sched_k8s.status.job_states import (
-    VOLCANO_JOB_STATES,
-    condition_reason,
-    phase_times,
-    role_name_of,
-)
 from torchx_sched_k8s.status.lost_pods import (
     LostPods,
     failed_volcano_pods,
     replaced_volcano_pods,
 )
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_sched_k8s.status.views import (
+    AppView,
+    RoleView,
+    app_view,
+    condition_reason,
+    phase_times,
+    role_name_of,
+)
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
@@ -52,6 +53,19 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.status.pod_states import Pod
 
 API_VERSION = "batch.volcano.sh/v1alpha1"
+#: Maps phases of Volcano Jobs to states.
+JOB_STATES: dict[str, AppState] = {
+    "Pending": AppState.PENDING,
+    "Aborting": AppState.RUNNING,
+    "Aborted": AppState.CANCELLED,
+    "Running": AppState.RUNNING,
+    "Restarting": AppState.RUNNING,
+    "Completed": AppState.SUCCEEDED,
+    "Completing": AppState.RUNNING,
+    "Terminating": AppState.RUNNING,
+    "Terminated": AppState.FAILED,
+    "Failed": AppState.FAILED,
+}
 #: Path of the field that holds a pod's index.
 _INDEX_PATH = f"metadata.labels['{VOLCANO_INDEX}']"
 
@@ -155,7 +169,7 @@ class VolcanoBackend(Backend):
         spec, status = job.get("spec") or {}, job.get("status") or {}
         condition = status.get("state") or {}
         phase = str(condition.get("phase") or "")
-        state = VOLCANO_JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
+        state = JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
         if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
             state = AppState.CANCELLED
         message = ""
@@ -174,7 +188,7 @@ class VolcanoBackend(Backend):
             role.wants_pods = not is_terminal(state)
             policies = [p for p in task.get("policies") or () if p != _COMPLETES_JOB]
             role.limit = None if policies or spec.get("policies") else 0
-        ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
+        ends = [name for name, reached in JOB_STATES.items() if is_terminal(reached)]
         started, ended = phase_times(job, ["Running"], ends)
         # the failure after which Volcano gives up is also counted in `retryCount`
         most = int(spec.get("maxRetry") or 3) - 1

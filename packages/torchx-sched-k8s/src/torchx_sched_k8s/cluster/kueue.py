@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of
-from torchx_sched_k8s.cluster.paths import object_path
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_QUEUE,
+    labels_of,
+    object_path,
+)
 from torchx_specs.errors import one_line
 
 if TYPE_CHECKING:

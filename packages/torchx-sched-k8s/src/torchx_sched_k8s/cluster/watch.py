@@ -59,7 +59,8 @@ def wait_for_change(
     changed: Mapping[str, Any] | None = None
     if view is not None:
         try:
-            changed = _change(cluster, namespace, view, deadline, _newest(view), closing)
+            newest = max(map(_version, view.objects), key=_order)
+            changed = _change(cluster, namespace, view, deadline, newest, closing)
             if changed is not None:
                 pause = _CHANGED_PAUSE
                 replicas = sum(role.replicas for role in view.roles)
@@ -180,7 +181,3 @@ def _version(resource: Mapping[str, Any]) -> str:
 
 def _order(version: str) -> tuple[int, str]:
     return len(version), version
-
-
-def _newest(view: AppView) -> str:
-    return max(map(_version, view.objects), key=_order)

@@ -294,21 +294,20 @@ def _volumes(
     privileged = False
     for i, mount in enumerate(role.mounts):
         name = f"mount-{i}"
-        if isinstance(mount, BindMount):
-            source: dict[str, Any] = {"hostPath": {"path": mount.src_path}}
-            read_only = mount.read_only
-        elif isinstance(mount, VolumeMount):
-            source = {"persistentVolumeClaim": {"claimName": mount.src}}
-            read_only = mount.read_only
-        elif isinstance(mount, DeviceMount):
+        if isinstance(mount, VolumeMount):
+            source: dict[str, Any] = {"persistentVolumeClaim": {"claimName": mount.src}}
+        elif isinstance(mount, (BindMount, DeviceMount)):
             source = {"hostPath": {"path": mount.src_path}}
-            read_only = not set(mount.permissions) & {"w", "m"}
-            privileged = True
         else:
             raise MountTypeError(
                 f"role '{role.name}': mounts[{i}] is {mount!r:.99};"
                 " it must be a BindMount, VolumeMount or DeviceMount"
             )
+        if isinstance(mount, DeviceMount):
+            read_only = not set(mount.permissions) & {"w", "m"}
+            privileged = True
+        else:
+            read_only = mount.read_only
         volumes.append({"name": name, **source})
         mounts.append({"name": name, "mountPath": mount.dst_path, "readOnly": read_only})
     for i, (source, path) in enumerate(options.volumes(opts)):

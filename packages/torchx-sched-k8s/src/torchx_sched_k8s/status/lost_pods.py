@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
-from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX, labels_of
-from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    BATCH,
+    CORE,
+    LABEL_ROLE_INDEX,
+    labels_of,
+    object_path,
+)
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
 from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line

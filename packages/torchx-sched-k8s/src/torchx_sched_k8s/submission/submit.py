@@ -13,12 +13,14 @@ from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.supervision import find_owner, find_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.labels import (
+    CORE,
     LABEL_APP_NAME,
     LABEL_UNIQUE_NAME,
+    RBAC,
     labels_of,
+    object_path,
     selector,
 )
-from torchx_sched_k8s.cluster.paths import CORE, RBAC, object_path
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
 from torchx_sched_k8s.submission import unfinished
 from torchx_specs.errors import BackendError
