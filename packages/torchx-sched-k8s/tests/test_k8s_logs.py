@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from patience import wait_for
-from torchx_kit.retry import Outage
 from torchx_sched_k8s import logs
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import NoClusterError
@@ -331,13 +330,11 @@ def test_a_silent_container_is_not_a_silent_node(
 def test_all_followers_of_an_app_end_if_one_has_given_up(api: ApiDouble) -> None:
     line = timestamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line))
-    outage = Outage()
+    cluster = Cluster()
 
     def follower(look: Any) -> Iterator[str]:
         query = LogQuery(should_tail=True)
-        return ReplicaLog(
-            Cluster(), "team", look, query, sleep=lambda _: None, outage=outage
-        ).lines()
+        return ReplicaLog(cluster, "team", look, query, sleep=lambda _: None).lines()
 
     def down() -> Any:
         raise NoClusterError("no answer from the cluster")
@@ -353,10 +350,10 @@ def test_all_followers_of_an_app_end_if_one_has_given_up(api: ApiDouble) -> None
 def test_followers_go_on_if_one_of_them_got_an_answer(api: ApiDouble) -> None:
     line = timestamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line))
-    outage = Outage()
+    cluster = Cluster()
 
     def looks() -> Iterator[Any]:
-        outage.answered()  # another follower of the app
+        cluster.outage.answered()  # another follower of the app
         yield NoClusterError("no answer from the cluster")
         yield pods("ended"), False
 
@@ -369,7 +366,7 @@ def test_followers_go_on_if_one_of_them_got_an_answer(api: ApiDouble) -> None:
         return found
 
     query = LogQuery(should_tail=True)
-    log = ReplicaLog(Cluster(), "team", look, query, sleep=lambda _: None, outage=outage)
+    log = ReplicaLog(cluster, "team", look, query, sleep=lambda _: None)
     assert list(log.lines()) == ["one\n"]
 
 

@@ -315,11 +315,9 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
         find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
-        outages = self.scheduler._outages
-        outage = outages.get(app_id)
-        if outage is None or outage.is_given_up:
-            outage = outages[app_id] = Outage(cluster.clock)
-        log = ReplicaLog(cluster, namespace, find_pods, query, closing, outage=outage)
+        if cluster.outage.is_given_up:
+            cluster.outage = Outage(cluster.clock)
+        log = ReplicaLog(cluster, namespace, find_pods, query, closing)
         lines = _named(log.lines(), f"{role}/{k} of {app_id}")
         return filter_regex(query.regex, lines) if query.regex else lines
 
@@ -350,8 +348,6 @@ class ReplicaLog:
         query: Which lines; ``regex`` is not applied.
         closing: Ends a followed log when the scheduler is closed.
         sleep: Called with a number of seconds to wait; None means that of ``closing``.
-        outage: Shared by all followers of an app, so that all of them end after a long outage of
-            the API server, or none does; by default it is not shared.
     """
 
     def __init__(
@@ -362,7 +358,6 @@ class ReplicaLog:
         query: LogQuery,
         closing: Closing | None = None,
         sleep: Callable[[float], None] | None = None,
-        outage: Outage | None = None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -370,7 +365,7 @@ class ReplicaLog:
         self._query = query
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
-        self._outage = outage or Outage(cluster.clock)
+        self._outage = cluster.outage
         # How many requests have failed in succession, and whether this was logged.
         self._lost = 0
         self._warned = False

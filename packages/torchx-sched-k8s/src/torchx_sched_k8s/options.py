@@ -165,11 +165,6 @@ class KubernetesOpts(AttemptOpts):
     """resource name of a GPU in the cluster"""
 
     @property
-    def known_only(self) -> bool:
-        """Whether overlays may set only fields that this version knows."""
-        return self.validate_spec is not False
-
-    @property
     def has_attempts(self) -> bool:
         """Whether the app starts again after a preemption: the option requeue or resume_dir."""
         return self.requeue or bool(self.resume_dir)

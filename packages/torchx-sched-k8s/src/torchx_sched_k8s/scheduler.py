@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
-from weakref import WeakValueDictionary
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import split_element_id
@@ -48,7 +47,6 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-    from torchx_kit.retry import Outage
     from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.logs import KubernetesLogs
@@ -118,8 +116,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._clusters: dict[str | None, Cluster] = {}
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-        # The outages of the API server that the followers of each app share.
-        self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
         self._ended: dict[str, AppView] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
@@ -209,13 +205,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe
 
-        cluster, namespace, name = self._locate(app_id)
+        cluster, namespace, _ = self._locate(app_id)
         view = self._view(app_id) or self._ended.get(app_id)
         if view is None:
             return None
         pods = view.backend.pods(cluster, namespace, view)
-        found = describe(cluster, namespace, name, view, pods)
-        found.app_id = app_id
+        found = describe(cluster, namespace, app_id, view, pods)
         found.roles = view.backend.own_roles(cluster, namespace, view, found.roles)
         return found
 

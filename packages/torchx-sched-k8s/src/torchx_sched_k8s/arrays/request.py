@@ -113,10 +113,8 @@ def element_of(request: KubernetesJob) -> Element | None:
         for field in ("labels", "annotations"):
             values = resource["metadata"].get(field) or {}
             resource["metadata"][field] = {k: v for k, v in values.items() if k not in _NAMES}
-    retries = spec.pop("backoffLimitPerIndex", None)
-    limit = spec.pop("backoffLimit", 0)
+    spec.setdefault("backoffLimitPerIndex", spec.pop("backoffLimit", 0))
     spec.pop("maxFailedIndexes", None)
-    spec["backoffLimitPerIndex"] = limit if retries is None else retries
     role = str(job["metadata"]["name"]).removeprefix(f"{request.name}-")
     common = json.dumps(job, sort_keys=True).replace(request.name, json.dumps(_APP_ID)[1:-1])
     return Element(name, request.name, command, env, role, common)

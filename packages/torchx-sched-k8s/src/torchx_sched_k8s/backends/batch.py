@@ -11,7 +11,6 @@ from torchx_sched_k8s.backends.supervision import (
     find_supervisor,
     install_hint,
     is_restarted,
-    is_supervised,
     is_supervisor,
     supervision_of,
 )
@@ -60,66 +59,6 @@ if TYPE_CHECKING:
 
 #: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
 INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
-
-
-def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Return an app's Service, its Jobs, and the objects of its supervisor if it has one.
-
-    Args:
-        app: The app.
-        opts: The scheduler's options.
-
-    Raises:
-        RequestError: An overlay is not valid, or a name is too long and ``validate_spec`` is set.
-    """
-    supervisor = find_supervisor() if is_supervised(app, opts) else None
-    restarted = is_restarted(app, opts)
-    most = max(role.num_replicas for role in app.roles)
-    names = app_names(
-        app.name,
-        [role.name for role in app.roles],
-        len(f"-{most - 1}"),
-        shorten=not opts.validate_spec,
-    )
-    service = names.app_id
-    rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{service}"
-    service_object = make_service(app, names.app_id, opts)
-    jobs = []
-    for role_idx, role in enumerate(app.roles):
-        labels = role_labels(app, role_idx, role, names.app_id)
-        place = Place(
-            names.app_id,
-            opts.namespace,
-            labels,
-            pod_annotations(role, names.roles[role.name]),
-            rank0,
-            index_path=INDEX_PATH,
-            subdomain=service,
-        )
-        job: dict[str, Any] = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": object_metadata(
-                app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
-            ),
-            "spec": job_spec(
-                role,
-                names.roles[role.name],
-                place,
-                opts,
-                together=restarted,
-                gang=restarted,
-            ),
-        }
-        if opts.queue:
-            suspend_for_kueue(job, role, opts.queue)
-        if opts.ttl_seconds is not None and supervisor is None:
-            job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
-        overlay_job(job, app, role, names.app_id, opts)
-        jobs.append(job)
-    if supervisor is None:
-        return [service_object, *jobs]
-    return supervisor.supervise(app, names.app_id, service_object, jobs, opts)
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -195,7 +134,55 @@ class BatchBackend(Backend):
     plural = "jobs"
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        return {"apiVersion": "v1", "kind": "List", "items": make_objects(app, opts)}
+        restarted = is_restarted(app, opts)
+        ends_roles = opts.fail_together and len(app.roles) > 1
+        supervisor = find_supervisor() if restarted or ends_roles else None
+        most = max(role.num_replicas for role in app.roles)
+        names = app_names(
+            app.name,
+            [role.name for role in app.roles],
+            len(f"-{most - 1}"),
+            shorten=not opts.validate_spec,
+        )
+        rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{names.app_id}"
+        service_object = make_service(app, names.app_id, opts)
+        jobs = []
+        for role_idx, role in enumerate(app.roles):
+            labels = role_labels(app, role_idx, role, names.app_id)
+            place = Place(
+                names.app_id,
+                opts.namespace,
+                labels,
+                pod_annotations(role, names.roles[role.name]),
+                rank0,
+                index_path=INDEX_PATH,
+                subdomain=names.app_id,
+            )
+            job: dict[str, Any] = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": object_metadata(
+                    app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
+                ),
+                "spec": job_spec(
+                    role,
+                    names.roles[role.name],
+                    place,
+                    opts,
+                    together=restarted,
+                    gang=restarted,
+                ),
+            }
+            if opts.queue:
+                suspend_for_kueue(job, role, opts.queue)
+            if opts.ttl_seconds is not None and supervisor is None:
+                job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
+            overlay_job(job, app, role, names.app_id, opts)
+            jobs.append(job)
+        objects = [service_object, *jobs]
+        if supervisor is not None:
+            objects = supervisor.supervise(app, names.app_id, service_object, jobs, opts)
+        return {"apiVersion": "v1", "kind": "List", "items": objects}
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
         for role in deciding_roles(app):

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 import urllib3.exceptions
 
-from torchx_kit.retry import Backoff
+from torchx_kit.retry import Backoff, Outage
 from torchx_sched_k8s.cluster import kubeconfig
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_specs.errors import BackendError, RequestError, one_line
@@ -85,6 +85,9 @@ class Cluster:
         self.patience: float | None = None
         self.sleep = sleep
         self.clock = clock
+        #: Shared by all followers of logs, so that all of them end after a long outage of the API
+        #: server, or none does.
+        self.outage = Outage(clock)
         #: When each node was last probed for an answer (:attr:`clock`).
         self.probes: dict[str | None, float] = {}
 

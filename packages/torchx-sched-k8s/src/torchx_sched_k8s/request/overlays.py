@@ -301,7 +301,7 @@ def overlay_object(
             raise RequestError(
                 f"overlay {kind}: `{where}` must be a dict, got {type(part).__name__}"
             )
-        if opts.known_only and fields:
+        if opts.validate_spec is not False and fields:
             _check_known(kind, where, part, fields)
     for field, value in kept.items():
         resource["metadata"].pop(field, None)

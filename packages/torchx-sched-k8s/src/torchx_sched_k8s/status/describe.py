@@ -39,7 +39,7 @@ def describe(
         cluster: The cluster. It is queried for events if a pod is missing, and for events or
             Kueue's workload if ``view`` and ``pods`` do not show why the app waits.
         namespace: Namespace of the app.
-        app_id: Name of the app in the cluster.
+        app_id: The app.
         view: The app's data, read from its Jobs.
         pods: All pods of the app.
     """
@@ -80,7 +80,7 @@ def describe(
         ended = is_terminal(view.state) and all(is_terminal(role.state) for role in view.roles)
         message = view.supervision.message(cluster, namespace, pods, message, ended=ended)
     described = DescribeAppResponse(
-        f"{namespace}:{app_id}",
+        app_id,
         state,
         num_restarts=max([view.restarts, *(replica.restarts for replica in replicas)]),
         msg=message or NONE,

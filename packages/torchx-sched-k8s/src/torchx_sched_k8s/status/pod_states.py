@@ -96,7 +96,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     labels = labels_of(pod)
     name = str(metadata["name"])
     container = str(main_container(pod).get("name") or "")
-    main = _status_of(container, status.get("containerStatuses") or ())
+    statuses = status.get("containerStatuses") or [{}]
+    main = next((one for one in statuses if one.get("name") == container), statuses[0])
     state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     now = main.get("state") or {}
@@ -162,11 +163,6 @@ def latest(pods: Iterable[Pod]) -> list[Pod]:
     """Return pods in the order of their attempts; the last pod is of the latest attempt."""
     # of several pods created in the same second, the pod that has not ended is the latest
     return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.has_ended, pod.name))
-
-
-def _status_of(container: str, statuses: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    found = list(statuses)
-    return next((s for s in found if s.get("name") == container), found[0] if found else {})
 
 
 def _index_of(pod: Mapping[str, Any], name: str) -> int:
@@ -236,7 +232,8 @@ def _reason(
         return "time limit reached (option time)"
     if status.get("reason") and state != AppState.RUNNING:
         return _with_message(status["reason"], status.get("message"))
-    for ending in (now.get("terminated"), *_init_containers_ended(status)):
+    inits = [one.get("state") or {} for one in status.get("initContainerStatuses") or ()]
+    for ending in (one.get("terminated") for one in (now, *inits)):
         if ending and (ending.get("exitCode") or ending.get("reason") == "OOMKilled"):
             return _exit_reason(ending)
     if state == AppState.PENDING:
@@ -255,14 +252,6 @@ def _reason(
     if last and main.get("restartCount"):
         return f"restarted after {_exit_reason(last)}"
     return ""
-
-
-def _init_containers_ended(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the field ``terminated`` of each init container, or {} if it has not ended."""
-    return [
-        (one.get("state") or {}).get("terminated") or {}
-        for one in status.get("initContainerStatuses") or ()
-    ]
 
 
 def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
