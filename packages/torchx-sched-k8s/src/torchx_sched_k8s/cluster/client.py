@@ -498,17 +498,13 @@ class Response:
     ) -> None:
         self._response = response
         self._lost = lost
-        self._complete = False
 
     def __enter__(self) -> Response:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # a connection with unread data cannot be reused
-        if self._complete:
-            self._response.release_conn()
-        else:
-            self._response.close()
+        # the end of the body has released the connection; one with unread data cannot be reused
+        self._response.close()
 
     def shut_down(self) -> None:
         """End the reading of the body in another thread; the response must not be closed."""
@@ -538,6 +534,5 @@ class Response:
                     yield chunk
             else:
                 yield from response.stream(size)
-            self._complete = True
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
             raise self._lost(e) from e
