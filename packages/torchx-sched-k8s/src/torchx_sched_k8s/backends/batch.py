@@ -334,7 +334,7 @@ class BatchBackend(Backend):
         when: str,
     ) -> None:
         jobs: Iterable[Mapping[str, Any]] = view.objects
-        if view.supervision is not None and view.supervision.supervisor is not None:
+        if view.supervision is not None:
             jobs = view.supervision.stop(cluster, namespace, view.app_id, changes)
         for job in jobs:
             if not is_terminal(job_state(job)[0]):

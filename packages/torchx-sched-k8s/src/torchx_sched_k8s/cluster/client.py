@@ -527,12 +527,10 @@ class Response:
         """
         try:
             response = self._response
-            if response.headers.get("Transfer-Encoding") == "chunked":
-                yield from response.read_chunked(decode_content=True)
-            elif hasattr(response, "read1"):
+            if response.chunked or not hasattr(response, "read1"):
+                yield from response.stream(size)
+            else:
                 while chunk := response.read1(size):
                     yield chunk
-            else:
-                yield from response.stream(size)
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
             raise self._lost(e) from e
