@@ -31,9 +31,9 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 #: subdomains).
 SUBDOMAIN = NameRule(253, "a-z0-9.-", first="a-z0-9", last="a-z0-9", lower=True)
 #: Hint for error messages about names that do not match SUBDOMAIN.
-NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
+_NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
 #: Hint for error messages about names of namespaces.
-DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
+_DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
 _LABEL_RULE = "use letters, digits, '-', '_' and '.', at most 63 characters"
 _LABEL_NAME = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII
@@ -199,11 +199,11 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         )
     if opts.job_api == "volcano" and not opts.queue:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
-    if opts.namespace and not DNS_LABEL.accepts(opts.namespace):
-        yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
+    names = ("service_account", "priority_class", "image_secret", "restarts_service_account")
+    yield from problems_of_names(opts, names)
     for name in opts.image_secrets or ():
         if not SUBDOMAIN.accepts(name):
-            yield f"option image_secrets: {name!r} is not a valid name; {NAME_RULE}"
+            yield f"option image_secrets: {name!r} is not a valid name; {_NAME_RULE}"
     if opts.pod_security is not None and opts.run_as_user == 0:
         yield "option run_as_user=0: pod_security=restricted forbids root; use 1 or more"
     for name in (
@@ -217,15 +217,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         number = getattr(opts, name)
         if number is not None and number < 0:
             yield f"option {name}={number} must be 0 or more"
-    for name in (
-        "service_account",
-        "priority_class",
-        "image_secret",
-        "restarts_service_account",
-    ):
-        value = getattr(opts, name)
-        if value is not None and not SUBDOMAIN.accepts(value):
-            yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
         image = opts.restarts_image
         yield f"option restarts_image={image!r} contains a space or a control character"
@@ -250,6 +241,16 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             make(opts)
         except RequestError as e:
             yield from e.problems
+
+
+def problems_of_names(opts: Mapping[str, Any], names: Iterable[str]) -> Iterable[str]:
+    """Yield an error text if the option ``namespace`` or one of ``names`` is not a valid name."""
+    namespace = opts["namespace"]
+    if namespace and not DNS_LABEL.accepts(namespace):
+        yield f"option namespace={namespace!r} is not a valid name; {_DNS_RULE}"
+    for name in names:
+        if opts[name] is not None and not SUBDOMAIN.accepts(opts[name]):
+            yield f"option {name}={opts[name]!r} is not a valid name; {_NAME_RULE}"
 
 
 def time_limit(opts: KubernetesOpts) -> int | None:
