@@ -423,6 +423,26 @@ def test_a_replica_whose_log_ends_early_is_named_at_once(
     assert "the log of main/1 of default:app-1 ends early: unknown app" in caplog.text
 
 
+def test_replicas_of_older_volcano_jobs_are_found_by_their_labels(api: ApiDouble) -> None:
+    """In older releases, each replica was a task, whose only pod has the index 0."""
+    labels = {"torchx.pytorch.org/role-name": "main", "torchx.pytorch.org/role-index": "0"}
+    tasks = [
+        {
+            "name": f"main-{k}",
+            "replicas": 1,
+            "template": {"metadata": {"labels": {**labels, "torchx.pytorch.org/replica-id": k}}},
+        }
+        for k in "01"
+    ]
+    job = {"metadata": {"name": "app-1"}, "spec": {"tasks": tasks}, "status": {}}
+    api.answer("GET", "/jobs", {"items": []})
+    api.answer("GET", "/jobs/app-1", job)
+    api.answer("GET", "/pods", {"items": []})
+    assert list(create_scheduler("t").log_iter("default:app-1", "main", 1)) == []
+    (found,) = [one.query for one in api.requests if one.path.endswith("/pods")]
+    assert found["labelSelector"].endswith(",torchx.pytorch.org/replica-id=1")
+
+
 @pytest.mark.parametrize("rotated", [True, False])
 def test_a_follower_names_the_time_of_lines_that_rotation_took(
     api: ApiDouble, caplog: pytest.LogCaptureFixture, rotated: bool

@@ -25,7 +25,12 @@ from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
 from torchx_sched_k8s.backends.batch import BatchBackend
 from torchx_sched_k8s.backends.registry import BACKENDS, find_app, list_apps
 from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
-from torchx_sched_k8s.cluster.labels import annotations_of, selector
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_REPLICA_ID,
+    annotations_of,
+    labels_of,
+    selector,
+)
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
@@ -382,10 +387,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if role is None:
             return [], False
         action = f"find the pod of {role.name}/{k}"
-        place = k if element is None else element
-        wanted = (
-            f"{selector(instance=name, role=str(role_index))},{view.backend.index_label}={place}"
-        )
+        # a pod of an AppWrapper has a template of its own, as in Volcano Jobs of older releases
+        is_own = LABEL_REPLICA_ID in labels_of(role.template)
+        label = LABEL_REPLICA_ID if is_own else view.backend.index_label
+        index = f"{label}={k if element is None else element}"
+        wanted = f"{selector(instance=name, role=str(role_index))},{index}"
         pods = latest(list_pods(cluster, namespace, wanted, action))
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded

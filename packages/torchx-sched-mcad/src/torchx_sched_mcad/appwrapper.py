@@ -11,7 +11,6 @@ from torchx_kit.names.limits import DNS_SERVICE, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.cluster.labels import (
-    LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     labels_of,
     object_labels,
@@ -250,7 +249,6 @@ class AppWrapperBackend(Backend):
         "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
         " scheduler kubernetes"
     )
-    index_label = LABEL_REPLICA_ID
 
     def make(self, app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
         return make_appwrapper(app, opts)
