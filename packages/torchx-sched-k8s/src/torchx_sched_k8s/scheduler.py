@@ -216,7 +216,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return None
         pods = view.backend.pods(cluster, namespace, view)
         found = describe(cluster, namespace, app_id, view, pods)
-        found.roles = view.backend.own_roles(cluster, namespace, view, found.roles)
+        found.roles = [*view.backend.own_roles(cluster, namespace, view, found.roles)]
         return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:

@@ -144,14 +144,14 @@ class ElementBackend(BatchBackend):
         view = BATCH.find(cluster, namespace, app_id)
         return elements(cluster, namespace, view, ()).get(self._index) if view else None
 
-    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> list[Pod]:
+    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> Sequence[Pod]:
         chosen = f"{selector(instance=view.app_id)},{COMPLETION_INDEX}={self._index}"
         pods = list_pods(cluster, namespace, chosen, f"list the pods of {self.name_of(view)}")
         return [replace(pod, id=0) for pod in pods]  # an element has one replica
 
     def own_roles(
-        self, cluster: Cluster, namespace: str, view: AppView, roles: list[Role]
-    ) -> list[Role]:
+        self, cluster: Cluster, namespace: str, view: AppView, roles: Sequence[Role]
+    ) -> Sequence[Role]:
         [role] = roles  # has the variables that all elements share
         script = _commands(cluster, namespace, view.app_id).get(str(self._index), "")
         command, env = parse_script(script)

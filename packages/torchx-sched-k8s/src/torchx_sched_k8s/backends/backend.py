@@ -109,14 +109,14 @@ class Backend(ABC):
         """Return the name in an app's id."""
         return view.app_id
 
-    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> list[Pod]:
+    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> Sequence[Pod]:
         """Return all pods of an app."""
         action = f"list the pods of {view.app_id}"
         return list_pods(cluster, namespace, selector(instance=view.app_id), action)
 
     def own_roles(
-        self, cluster: Cluster, namespace: str, view: AppView, roles: list[Role]
-    ) -> list[Role]:
+        self, cluster: Cluster, namespace: str, view: AppView, roles: Sequence[Role]
+    ) -> Sequence[Role]:
         """Return the roles of an app.
 
         Args:
