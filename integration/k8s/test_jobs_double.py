@@ -409,19 +409,6 @@ def test_a_full_node_keeps_the_pod_pending(k8s: Client, double: Double) -> None:
     wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
 
 
-def test_a_container_restarts(k8s: Client) -> None:
-    script = "test -e once && { echo second; exit 0; }; touch once; echo first; exit 5"
-    k8s.core.create_namespaced_pod(
-        "default", pod("one", restartPolicy="OnFailure", containers=[container(script)])
-    )
-    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
-    found = k8s.core.read_namespaced_pod("one", "default").status.container_statuses[0]
-    assert found.restart_count == 1
-    assert found.last_state.terminated.exit_code == 5
-    assert k8s.log("one") == "second\n"
-    assert k8s.log("one", previous=True) == "first\n"
-
-
 def test_a_process_gets_the_grace_period(k8s: Client) -> None:
     stubborn = "trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
     k8s.core.create_namespaced_pod("default", pod("one", stubborn, terminationGracePeriodSeconds=1))
@@ -466,8 +453,6 @@ def test_log_options_select_lines(k8s: Client, spoken: str) -> None:
         k8s.log(spoken, since_seconds=0)
     with pytest.raises(ApiException, match="container nobody is not valid for pod one"):
         k8s.log(spoken, container="nobody")
-    with pytest.raises(ApiException, match=r"previous terminated container .*main.* not found"):
-        k8s.log(spoken, previous=True)
 
 
 def test_reset_turns_off_logs_before_their_newline(double: Double) -> None:

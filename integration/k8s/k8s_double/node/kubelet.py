@@ -25,7 +25,6 @@ class Kubelet:
         folder: Folder of the containers' files.
         images: Images that the node has; there is no registry.
         programs: Maps images to a folder that comes first in the PATH of their containers.
-        restart_delay: How long before a container restarts, in seconds; doubled after each restart.
     """
 
     def __init__(
@@ -34,13 +33,11 @@ class Kubelet:
         folder: Path,
         images: list[str],
         programs: dict[str, str],
-        restart_delay: float = 0.2,
     ) -> None:
         self.store = store
         self.folder = folder
         self.images = images
         self.programs = programs
-        self.restart_delay = restart_delay
         self.log_resolution = 1
         self.log_skew = 0
         self.log_at_once = False
@@ -124,10 +121,10 @@ class Kubelet:
             raise bad_request(f"container {asked} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
             return iter(())  # a cluster returns an empty log in this case, not an error
-        log = self._log_of(pod, asked, previous=query.get("previous") == "true")
+        log = self._log_of(pod, asked)
         return log.read(wanted=wanted, **options)
 
-    def _log_of(self, pod: Object, name: str, *, previous: bool) -> ContainerLog:
+    def _log_of(self, pod: Object, name: str) -> ContainerLog:
         where = f'container "{name}" in pod "{pod["metadata"]["name"]}"'
         found: list[Status] = [
             s
@@ -141,10 +138,6 @@ class Kubelet:
             raise bad_request(f"{where} is not available")
         logs = worker.containers[name].logs
         status = found[0]
-        if previous:
-            if "terminated" not in status["lastState"] or not logs:
-                raise bad_request(f"previous terminated {where} not found")
-            return logs[-1] if "waiting" in status["state"] or len(logs) == 1 else logs[-2]
         waiting = status["state"].get("waiting")
         if waiting is not None and not logs:
             reason = waiting.get("reason", "")
