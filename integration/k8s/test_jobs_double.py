@@ -170,8 +170,6 @@ def test_log_options_select_lines(k8s: Client, spoken: str) -> None:
         k8s.log(spoken, since_seconds=0)
     with pytest.raises(ApiException, match="container nobody is not valid for pod one"):
         k8s.log(spoken, container="nobody")
-    with pytest.raises(ApiException, match=r"previous terminated container .*main.* not found"):
-        k8s.log(spoken, previous=True)
 
 
 def test_reset_turns_off_logs_before_their_newline(double: Double) -> None:

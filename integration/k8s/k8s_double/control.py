@@ -190,10 +190,6 @@ class Control:
         """Store text in new logs before its newline, as CRI-O does."""
         self.cluster.kubelet.log_at_once = on
 
-    def split_streams(self, on: bool = True) -> None:
-        """Turn on the feature that returns one stream of a log."""
-        self.cluster.kubelet.split_streams = on
-
     def pod_gc(self, seconds: float) -> None:
         """Set the pause between two collections of deleted pods without a node, in seconds."""
         self.cluster.pod_gc.period = seconds
@@ -324,7 +320,6 @@ class Control:
         cluster.kubelet.log_resolution = 1
         cluster.kubelet.log_skew = 0
         cluster.kubelet.log_at_once = False
-        cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
         self._capacity(cluster.capacity)
         ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]

@@ -24,7 +24,7 @@ from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
-from torchx_sched_k8s.cluster.workloads import workloads_of
+from torchx_sched_k8s.cluster.kueue import workloads_of
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from patience import wait_for
-from torchx_kit.retry import Outage
+from torchx_sched_k8s import logs
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import NoClusterError
-from torchx_sched_k8s.logs import pod_log
-from torchx_sched_k8s.logs.pod_log import PodLog
-from torchx_sched_k8s.logs.replica_log import ReplicaLog
+from torchx_sched_k8s.logs import PodLog, ReplicaLog
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
@@ -183,7 +181,7 @@ def test_a_follower_pauses_if_the_node_cannot_follow(api: ApiDouble) -> None:
     assert pauses[0] < pauses[1] < pauses[2] < pauses[3]
 
 
-def pods(*states: str, restarts: int = 0) -> list[Pod]:
+def pods(*states: str) -> list[Pod]:
     names = {"waiting": "Pending", "running": "Running", "ended": "Failed"}
     return [
         read_pod(
@@ -195,7 +193,6 @@ def pods(*states: str, restarts: int = 0) -> list[Pod]:
                     "containerStatuses": [
                         {
                             "name": "main",
-                            "restartCount": restarts,
                             "state": {"running": {}} if state == "running" else {},
                         }
                     ],
@@ -293,7 +290,7 @@ def test_a_node_that_does_not_answer_is_said_at_once(
 def test_a_silent_node_is_named_before_its_first_response(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
     back = threading.Event()
 
     def answer(request: Request) -> tuple[int, bytes]:
@@ -314,7 +311,7 @@ def test_a_silent_node_is_named_before_its_first_response(
 def test_a_silent_container_is_not_a_silent_node(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
     probed = threading.Event()
 
     def answer(request: Request) -> tuple[int, bytes]:
@@ -333,13 +330,11 @@ def test_a_silent_container_is_not_a_silent_node(
 def test_all_followers_of_an_app_end_if_one_has_given_up(api: ApiDouble) -> None:
     line = timestamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line))
-    outage = Outage()
+    cluster = Cluster()
 
     def follower(look: Any) -> Iterator[str]:
         query = LogQuery(should_tail=True)
-        return ReplicaLog(
-            Cluster(), "team", look, query, sleep=lambda _: None, outage=outage
-        ).lines()
+        return ReplicaLog(cluster, "team", look, query, sleep=lambda _: None).lines()
 
     def down() -> Any:
         raise NoClusterError("no answer from the cluster")
@@ -355,10 +350,10 @@ def test_all_followers_of_an_app_end_if_one_has_given_up(api: ApiDouble) -> None
 def test_followers_go_on_if_one_of_them_got_an_answer(api: ApiDouble) -> None:
     line = timestamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line))
-    outage = Outage()
+    cluster = Cluster()
 
     def looks() -> Iterator[Any]:
-        outage.answered()  # another follower of the app
+        cluster.outage.answered()  # another follower of the app
         yield NoClusterError("no answer from the cluster")
         yield pods("ended"), False
 
@@ -371,7 +366,7 @@ def test_followers_go_on_if_one_of_them_got_an_answer(api: ApiDouble) -> None:
         return found
 
     query = LogQuery(should_tail=True)
-    log = ReplicaLog(Cluster(), "team", look, query, sleep=lambda _: None, outage=outage)
+    log = ReplicaLog(cluster, "team", look, query, sleep=lambda _: None)
     assert list(log.lines()) == ["one\n"]
 
 
@@ -428,6 +423,26 @@ def test_a_replica_whose_log_ends_early_is_named_at_once(
     assert "the log of main/1 of default:app-1 ends early: unknown app" in caplog.text
 
 
+def test_replicas_of_older_volcano_jobs_are_found_by_their_labels(api: ApiDouble) -> None:
+    """In older releases, each replica was a task, whose only pod has the index 0."""
+    labels = {"torchx.pytorch.org/role-name": "main", "torchx.pytorch.org/role-index": "0"}
+    tasks = [
+        {
+            "name": f"main-{k}",
+            "replicas": 1,
+            "template": {"metadata": {"labels": {**labels, "torchx.pytorch.org/replica-id": k}}},
+        }
+        for k in "01"
+    ]
+    job = {"metadata": {"name": "app-1"}, "spec": {"tasks": tasks}, "status": {}}
+    api.answer("GET", "/jobs", {"items": []})
+    api.answer("GET", "/jobs/app-1", job)
+    api.answer("GET", "/pods", {"items": []})
+    assert list(create_scheduler("t").log_iter("default:app-1", "main", 1)) == []
+    (found,) = [one.query for one in api.requests if one.path.endswith("/pods")]
+    assert found["labelSelector"].endswith(",torchx.pytorch.org/replica-id=1")
+
+
 @pytest.mark.parametrize("rotated", [True, False])
 def test_a_follower_names_the_time_of_lines_that_rotation_took(
     api: ApiDouble, caplog: pytest.LogCaptureFixture, rotated: bool
@@ -448,53 +463,23 @@ def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
         follow([(pods("running"), True)] * 3)
 
 
-def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
-    def answer(request: Request) -> tuple[int, bytes]:
-        words = ("01", "first") if request.query.get("previous") else ("09", "second")
-        return 200, timestamped(words)[0] + b"\n"
-
-    api.answer("GET", LOG, answer)
-    assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
-
-
 def test_marks_show_where_attempts_begin(api: ApiDouble) -> None:
-    """A pod whose container restarted was replaced by another pod, and later by a third one."""
-
-    def answer(request: Request) -> tuple[int, bytes]:
-        pod = request.path.split("/")[-2]
-        text = f"{pod} before" if request.query.get("previous") else pod
-        return 200, timestamped(("01", text))[0] + b"\n"
-
-    first, second, third = (replace(pods("ended")[0], name=name, uid=name) for name in "abc")
     for name in "abc":
-        api.answer("GET", f"/pods/{name}/log", answer)
-    first = replace(first, restarts=1)
+        line = timestamped(("01", name))[0] + b"\n"
+        api.answer("GET", f"/pods/{name}/log", (200, line))
+    first, second, third = (replace(pods("ended")[0], name=name, uid=name) for name in "abc")
     both, later = ([first, second], True), ([second, third], False)  # the first pod is deleted
-    lines = ["a before\n", "--- attempt 2 ---\n", "a\n", "--- attempt 3 ---\n", "b\n"]
-    assert follow([both, later], attempts=True) == [*lines, "--- attempt 4 ---\n", "c\n"]
+    lines = ["a\n", "--- attempt 2 ---\n", "b\n"]
+    assert follow([both, later], attempts=True) == [*lines, "--- attempt 3 ---\n", "c\n"]
     assert list(replica_log(both, attempts=True).lines()) == lines
-    assert list(replica_log(both).lines()) == ["a before\n", "a\n", "b\n"]
-    for last, begin in ((1, 4), (2, 2), (3, 0), (4, 0)):
+    assert list(replica_log(both).lines()) == ["a\n", "b\n"]
+    for last, begin in ((1, 2), (2, 0), (3, 0)):
         assert list(replica_log(both, attempts=True, last=last).lines()) == lines[begin:], last
 
 
-def test_one_stream_is_requested_by_name(api: ApiDouble) -> None:
-    api.answer("GET", "/version", {"major": "1", "minor": "32+"})
-    api.answer("GET", LOG, (200, b""))
-    follow([(pods("ended"), False)], streams=Stream.STDERR)
-    assert api.requests[-1].query["stream"] == "Stderr"
-    words = 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified'
-    api.answer("GET", LOG, (422, status(422, "Invalid", words)))
+def test_one_stream_alone_is_refused() -> None:
     with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], streams=Stream.STDERR)
-
-
-@pytest.mark.parametrize("version", [{"major": "1", "minor": "31"}, {"major": "", "minor": ""}])
-def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict[str, str]) -> None:
-    api.answer("GET", "/version", version)
-    with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], streams=Stream.STDERR)
-    assert [request.path for request in api.requests] == ["/version"]
+        create_scheduler("t").log_iter("default:app-1", "main", 0, streams=Stream.STDERR)
 
 
 TIMES = ("01.1", "01.2", "01.3", "02.000000001", "02.5", "02.6", "03", "03.1", "07", "07.5")
@@ -540,25 +525,10 @@ def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
     assert [request.query["tailLines"] for request in api.requests] == ["3"]
 
 
-def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
-    """The API refuses tailLines with a stream, and counts lines that ``until`` leaves out."""
+def test_last_lines_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
+    """The API counts lines that ``until`` leaves out."""
     file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     assert reader(until=when("30")).read_last(2) == [b"28\n", b"29\n"]
-    assert reader(streams=Stream.STDOUT).read_last(1) == [b"59\n"]
     assert not any("tailLines" in request.query for request in api.requests)
-
-
-def test_last_lines_continue_in_the_log_before_a_restart(api: ApiDouble) -> None:
-    def answer(request: Request) -> tuple[int, bytes]:
-        words = [("01", "1"), ("02", "2"), ("03", "3")]
-        if not request.query.get("previous"):
-            words = [("08", "8"), ("09", "9")]
-        lines = timestamped(*words)
-        return 200, b"".join(line + b"\n" for line in lines)
-
-    api.answer("GET", LOG, answer)
-    for should_tail in (False, True):
-        log = replica_log((pods("ended", restarts=1), False), last=4, should_tail=should_tail)
-        assert list(log.lines()) == ["2\n", "3\n", "8\n", "9\n"]

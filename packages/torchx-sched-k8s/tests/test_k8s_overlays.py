@@ -72,27 +72,6 @@ def test_ignored_overlays_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "ignoring its overlay V1Job" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("overlay", "tasks"),
-    [
-        ({"spec": {JOIN("containers", on="name"): [{"name": "main-0", "tty": True}]}}, 2),
-        ({"spec": {JOIN("containers", on="name"): [{"name": "main", "tty": True}]}}, 1),
-        ({"spec": {"nodeSelector": {"pool": "other-0"}}}, 1),
-    ],
-)
-def test_volcano_overlays_may_name_the_container_of_a_replica(
-    overlay: dict[str, Any], tasks: int
-) -> None:
-    one = role(num_replicas=2)
-    set_overlay(one, "kubernetes", "V1Pod", overlay)
-    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
-    found = info.request.resource["spec"]["tasks"]
-    assert len(found) == tasks
-    if "nodeSelector" not in overlay["spec"]:
-        (main,) = found[0]["template"]["spec"]["containers"]
-        assert main["tty"] is True
-
-
 @pytest.mark.parametrize("name", ["main-0", "main"])
 @pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
 def test_an_overlay_reaches_the_only_container(name: str, cfg: dict[str, Any]) -> None:
@@ -104,26 +83,7 @@ def test_an_overlay_reaches_the_only_container(name: str, cfg: dict[str, Any]) -
     assert main["tty"] is True
 
 
-@pytest.mark.parametrize("args", [[], [macros.replica_id]])
-def test_volcano_overlays_reach_only_the_named_replica(args: list[str]) -> None:
-    one = role(num_replicas=2, args=args)
-    items = [{"name": "main-1", "tty": True}, {"name": "side", "image": "i"}]
-    set_overlay(one, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): items}})
-    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
-    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
-    assert found == [[("main-0", None), ("side", None)], [("main-1", True), ("side", None)]]
-
-
-def test_volcano_overlays_by_the_role_reach_replicas_that_differ() -> None:
-    one = role(num_replicas=2, args=[macros.replica_id])
-    overlay = {"spec": {JOIN("containers", on="name"): [{"name": "main", "tty": True}]}}
-    set_overlay(one, "kubernetes", "V1Pod", overlay)
-    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
-    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
-    assert found == [[("main-0", True)], [("main-1", True)]]
-
-
-@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}])
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
 @pytest.mark.parametrize(
     ("replicas", "name", "words"),
     [
@@ -154,7 +114,7 @@ HOST_FOLDER = {"name": "data", "hostPath": {"path": f"/data/{macros.replica_id}"
 OWN_FOLDER = {"name": "data", "mountPath": "/data", "subPathExpr": f"r{macros.replica_id}"}
 
 
-@pytest.mark.parametrize("api", ["batch", "jobset"])
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
 @pytest.mark.parametrize(
     ("overlay", "where"),
     [
@@ -164,12 +124,12 @@ OWN_FOLDER = {"name": "data", "mountPath": "/data", "subPathExpr": f"r{macros.re
     ],
 )
 def test_a_replica_id_that_all_replicas_would_share_is_refused(
-    api: str, overlay: dict[str, Any], where: str
+    cfg: dict[str, Any], overlay: dict[str, Any], where: str
 ) -> None:
     one = role(num_replicas=2)
     set_overlay(one, "kubernetes", "V1Pod", overlay)
     with pytest.raises(RequestError, match=re.escape(where)) as caught:
-        create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"job_api": api})
+        create_scheduler("t").submit_dryrun(AppDef("app", [one]), cfg)
     assert "${replica_id}" in str(caught.value)
     assert "\0" not in str(caught.value)
 
@@ -194,12 +154,3 @@ def test_a_replica_id_is_a_variable_where_nodes_expand_variables() -> None:
     assert spec["initContainers"][0]["env"][0]["name"] == "TORCHX_REPLICA_ID"
     assert spec["containers"][0]["volumeMounts"][-1]["subPathExpr"] == "r$(TORCHX_REPLICA_ID)"
     assert [e["name"] for e in spec["containers"][0]["env"]].count("TORCHX_REPLICA_ID") == 1
-
-
-def test_volcano_substitutes_the_replica_id_in_every_field() -> None:
-    one = role(num_replicas=2)
-    set_overlay(one, "kubernetes", "V1Pod", {"spec": {"volumes": [HOST_FOLDER]}})
-    info = create_scheduler("t").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
-    pods = [task["template"]["spec"] for task in info.request.resource["spec"]["tasks"]]
-    paths = [pod["volumes"][-1]["hostPath"]["path"] for pod in pods]
-    assert paths == ["/data/0", "/data/1"]

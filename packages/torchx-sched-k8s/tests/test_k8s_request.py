@@ -681,8 +681,7 @@ def test_a_queue_selects_volcano() -> None:
     }
     assert [(t["name"], t["replicas"], t.get("minAvailable")) for t in tasks] == [
         ("trainer", 5, 3),
-        ("ps-0", 1, 1),
-        ("ps-1", 1, 0),
+        ("ps", 2, 1),
     ]
     assert tasks[0]["maxRetry"] == 2
     assert tasks[0]["policies"] == [
@@ -695,19 +694,10 @@ def test_a_queue_selects_volcano() -> None:
         main = task["template"]["spec"]["containers"][0]
         assert main["name"] == task["name"]
         assert rank0 in main["env"]
-    assert [t["template"]["spec"]["containers"][0]["command"][1:] for t in tasks[1:]] == [
-        ["0"],
-        ["1"],
-    ]
-    labels = tasks[2]["template"]["metadata"]["labels"]
-    assert labels[labels_module.LABEL_REPLICA_ID] == "1"
-
-
-def test_volcano_host_name_if_replicas_differ() -> None:
-    (found,) = objects(role(args=[macros.replica_id], num_replicas=2), queue="q")
-    name = found["metadata"]["name"]
-    main = found["spec"]["tasks"][1]["template"]["spec"]["containers"][0]
-    assert {"name": "TORCHX_RANK0_HOST", "value": f"{name}-main-0-0.{name}"} in main["env"]
+        index = {"fieldRef": {"fieldPath": "metadata.labels['volcano.sh/task-index']"}}
+        assert main["env"][0] == {"name": "TORCHX_REPLICA_ID", "valueFrom": index}
+    main = tasks[1]["template"]["spec"]["containers"][0]
+    assert main["command"][1:] == ["$(TORCHX_REPLICA_ID)"]
 
 
 # Tests of overlays.

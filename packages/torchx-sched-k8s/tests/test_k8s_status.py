@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.jobset import JOBSET
 from torchx_sched_k8s.backends.volcano import VOLCANO, is_ours
 from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.pods import Place, make_pod
 from torchx_sched_k8s.status.describe import described_role
-from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.pod_states import latest, read_pod
 from torchx_sched_k8s.status.views import (
     RoleView,
     combined,
+    creation,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 
@@ -188,7 +187,7 @@ def test_the_index_of_a_pod(
     labels: dict[str, str], annotations: dict[str, str], index: int
 ) -> None:
     metadata = {"name": "a", "labels": labels, "annotations": annotations}
-    assert read_pod({"metadata": metadata}).index == index
+    assert read_pod({"metadata": metadata}).id == index
 
 
 @pytest.mark.parametrize(
@@ -360,7 +359,7 @@ def test_a_role_is_described_from_its_template() -> None:
         port_map={"http": 80},
     )
     place = Place("a", "ns", {"torchx.pytorch.org/role-name": "main"}, {}, "", replica=0)
-    template = PodMaker(RoleTemplate(given), KubernetesOpts()).make("main", place)
+    template = make_pod(given, "main", place, KubernetesOpts())
     found = described_role(RoleView(0, "main", 2, template))
     given.env["TORCHX_IMAGE"] = "busybox"
     assert found == given
@@ -375,7 +374,7 @@ def test_a_described_role_has_its_mounts() -> None:
     role = Role("main", "i", entrypoint="true", mounts=list(mounts))
     opts = KubernetesOpts(volumes=["emptyDir:/scratch", "secret/keys:/keys"])
     place = Place("app-1", "default", {}, {}, "", replica=0)
-    template = PodMaker(RoleTemplate(role), opts).make("main", place)
+    template = make_pod(role, "main", place, opts)
     assert described_role(RoleView(0, "main", 1, template)).mounts == mounts
 
 
@@ -394,7 +393,7 @@ def test_times_of_a_pod() -> None:
         read_pod(pod("Running", **container(**running))),
         read_pod(pod("Pending")),
     ]
-    times = [minutes(one.began, one.finished) for one in found]
+    times = [minutes(one.started, one.ended) for one in found]
     assert times == [[1, 2], [4, None], [None, None]]
 
 

@@ -191,13 +191,7 @@ class JobController:
 
     def _failed(self, job: Object, kept: _Kept) -> tuple[str, str] | None:
         spec = job["spec"]
-        restarts = 0
-        if spec["template"]["spec"]["restartPolicy"] == "OnFailure":
-            for pod in self._pods(job):
-                statuses = pod["status"].get("containerStatuses") or []
-                restarts += sum(status["restartCount"] for status in statuses)
-        limit = spec["backoffLimit"]
-        if kept.count("failed") > limit or (restarts and restarts >= max(limit, 1)):
+        if kept.count("failed") > spec["backoffLimit"]:
             return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if spec.get("backoffLimitPerIndex") is not None:
             most = spec.get("maxFailedIndexes")

@@ -102,7 +102,6 @@ class ContainerLog:
         self,
         *,
         since: int = 0,
-        stream: str = "",
         tail: int | None = None,
         timestamps: bool = False,
         follow: bool = False,
@@ -113,7 +112,6 @@ class ContainerLog:
 
         Args:
             since: Leave out entries before this time, in nanoseconds since 1970.
-            stream: ``stdout`` or ``stderr``; empty for both.
             tail: Start this many entries before the end; None starts at the first entry.
             timestamps: Whether each line begins with its time.
             follow: Whether to wait for more entries until the container has ended.
@@ -132,8 +130,6 @@ class ContainerLog:
             chunk = b""
             for entry in entries:
                 at += 1
-                if stream and entry.stream != stream:
-                    continue
                 if entry.stamp >= since:
                     if timestamps and begun:
                         chunk += timestamp(entry.stamp) + b" "

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from k8s_double.errors import bad_request, invalid, invalid_value, not_allowed, unsupported_value
+from k8s_double.errors import bad_request, invalid, invalid_value, not_allowed
 from k8s_double.kinds import PODS
 from k8s_double.node import sequences
 from k8s_double.node.container_logs import ContainerLog
@@ -25,7 +25,6 @@ class Kubelet:
         folder: Folder of the containers' files.
         images: Images that the node has; there is no registry.
         programs: Maps images to a folder that comes first in the PATH of their containers.
-        restart_delay: How long before a container restarts, in seconds; doubled after each restart.
     """
 
     def __init__(
@@ -34,18 +33,14 @@ class Kubelet:
         folder: Path,
         images: list[str],
         programs: dict[str, str],
-        restart_delay: float = 0.2,
     ) -> None:
         self.store = store
         self.folder = folder
         self.images = images
         self.programs = programs
-        self.restart_delay = restart_delay
         self.log_resolution = 1
         self.log_skew = 0
         self.log_at_once = False
-        # the feature gate PodLogsQuerySplitStreams, off by default in 1.32
-        self.split_streams = False
         #: Address of the API server for the pods; set when the server listens.
         self.server = ("127.0.0.1", 0)
         self.tokens: dict[str, str] = {}
@@ -104,7 +99,7 @@ class Kubelet:
             ApiError: 400 if there is no such container or no log yet, 422 for invalid options.
         """
         name = pod["metadata"]["name"]
-        options = _log_options(name, query, split=self.split_streams)
+        options = _log_options(name, query)
         containers = [
             c["name"]
             for part in ("containers", "initContainers")
@@ -126,10 +121,10 @@ class Kubelet:
             raise bad_request(f"container {asked} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
             return iter(())  # a cluster returns an empty log in this case, not an error
-        log = self._log_of(pod, asked, previous=query.get("previous") == "true")
+        log = self._log_of(pod, asked)
         return log.read(wanted=wanted, **options)
 
-    def _log_of(self, pod: Object, name: str, *, previous: bool) -> ContainerLog:
+    def _log_of(self, pod: Object, name: str) -> ContainerLog:
         where = f'container "{name}" in pod "{pod["metadata"]["name"]}"'
         found: list[Status] = [
             s
@@ -143,10 +138,6 @@ class Kubelet:
             raise bad_request(f"{where} is not available")
         logs = worker.containers[name].logs
         status = found[0]
-        if previous:
-            if "terminated" not in status["lastState"] or not logs:
-                raise bad_request(f"previous terminated {where} not found")
-            return logs[-1] if "waiting" in status["state"] or len(logs) == 1 else logs[-2]
         waiting = status["state"].get("waiting")
         if waiting is not None and not logs:
             reason = waiting.get("reason", "")
@@ -160,7 +151,7 @@ class Kubelet:
         return logs[-1]
 
 
-def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, Any]:
+def _log_options(name: str, query: dict[str, str]) -> dict[str, Any]:
     causes = []
     numbers: dict[str, int] = {}
     for option, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
@@ -182,14 +173,8 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
                 "sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"
             )
         )
-    stream = query.get("stream", "All")
-    if "stream" in query and not split:
+    if "stream" in query:  # the feature gate PodLogsQuerySplitStreams is off
         causes.append(not_allowed("stream", "may not be specified"))
-    elif stream not in ("All", "Stdout", "Stderr"):
-        causes.append(unsupported_value("stream", stream, ["All", "Stderr", "Stdout"]))
-    elif stream != "All" and "tailLines" in query:
-        words = "`tailLines` and specific `stream` are mutually exclusive for now"
-        causes.append(not_allowed("tailLines", words))
     since = 0
     if "sinceTime" in query:
         since = _seconds(query["sinceTime"]) * 1_000_000_000
@@ -199,7 +184,6 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
         since = time.time_ns() - numbers["sinceSeconds"] * 1_000_000_000
     return {
         "since": since,
-        "stream": "" if stream == "All" else stream.lower(),
         "tail": numbers.get("tailLines"),
         "limit": numbers.get("limitBytes"),
         "timestamps": query.get("timestamps") in ("true", "True", "1"),

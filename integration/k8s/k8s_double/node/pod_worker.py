@@ -47,20 +47,18 @@ class Container:
         self.logs: list[ContainerLog] = []
         self.process: subprocess.Popen[bytes] | None = None
 
-    def told(self, restarts: int, state: Status, last: Status, *, ready: bool = False) -> Status:
+    def told(self, state: Status, *, ready: bool = False) -> Status:
         """Return the container's status in the form of the API."""
         running = "running" in state
         return {
             "name": self.name,
             "image": self.spec["image"],
-            "imageID": ""
-            if "waiting" in state and not restarts
-            else f"double://{self.spec['image']}",
+            "imageID": "" if "waiting" in state else f"double://{self.spec['image']}",
             "state": state,
-            "lastState": last,
+            "lastState": {},
             "ready": ready and running,
             "started": running,
-            "restartCount": restarts,
+            "restartCount": 0,
             **({"containerID": f"double://{uuid.uuid4().hex}"} if running else {}),
         }
 
@@ -139,9 +137,7 @@ class Worker(threading.Thread):
         def change(obj: Object) -> None:
             self._begin(obj)
             for part, containers in self._parts():
-                obj["status"][part] = [
-                    c.told(0, {"waiting": dict(waiting)}, {}) for c in containers
-                ]
+                obj["status"][part] = [c.told({"waiting": dict(waiting)}) for c in containers]
 
         self.change(change)
 
@@ -167,12 +163,7 @@ class Worker(threading.Thread):
                 "finishedAt": now(),
                 **({"message": message} if message else {}),
             }
-            old = {
-                s["name"]: s["restartCount"] for s in obj["status"].get("containerStatuses") or []
-            }
-            obj["status"]["containerStatuses"] = [
-                c.told(old.get(c.name, 0), {"terminated": ended}, {}) for c in self.main
-            ]
+            obj["status"]["containerStatuses"] = [c.told({"terminated": ended}) for c in self.main]
             self._over(obj, phase)
             for key, value in (("reason", pod_reason), ("message", pod_message)):
                 if value:
@@ -187,7 +178,7 @@ class Worker(threading.Thread):
             self._begin(obj)
             state = {"running": {"startedAt": now()}}
             obj["status"]["containerStatuses"] = [
-                c.told(0, dict(state), {}, ready=True) for c in self.main
+                c.told(dict(state), ready=True) for c in self.main
             ]
             self._ready(obj)
 
@@ -276,17 +267,15 @@ class Worker(threading.Thread):
 
     def _run_pod(self) -> None:
         self.wait_states("PodInitializing" if self.init else "ContainerCreating")
-        restart = self.pod["spec"]["restartPolicy"]
         for container in self.init:
-            again = "OnFailure" if restart == "Always" else restart
-            if self._run_container(container, "initContainerStatuses", again) != 0:
+            if self._run_container(container, "initContainerStatuses") != 0:
                 self.change(lambda obj: self._over(obj, "Failed"))
                 return
         codes: dict[str, int] = {}
 
         def run(container: Container) -> None:
             with contextlib.suppress(Stopped):
-                codes[container.name] = self._run_container(container, "containerStatuses", restart)
+                codes[container.name] = self._run_container(container, "containerStatuses")
 
         threads = [threading.Thread(target=run, args=(c,), daemon=True) for c in self.main[1:]]
         for thread in threads:
@@ -308,56 +297,33 @@ class Worker(threading.Thread):
         self.is_late = True
         self.end(float(self.pod["spec"]["terminationGracePeriodSeconds"]))
 
-    def _run_container(self, container: Container, part: str, restart: str) -> int:
-        """Run a container until it has ended; return its exit code."""
-        restarts = 0
-        last: Status = {}
-        delay = self.kubelet.restart_delay
-        while True:
-            ended = self._run_once(container, part, restarts, last)
-            code: int = ended["exitCode"]
-            if self._stop.is_set():
-                raise Stopped
-            again = restart == "Always" or (restart == "OnFailure" and code != 0)
-            if not again:
-                return code
-            restarts += 1
-            last = {"terminated": ended}
-            waiting = {
-                "reason": "CrashLoopBackOff",
-                "message": f"back-off {int(delay * 50)}s restarting failed"
-                f" container={container.name} pod={self.pod_name}_{self.namespace}({self.uid})",
-            }
-            self._tell(container, part, restarts, {"waiting": waiting}, last)
-            self.event(
-                "BackOff",
-                f"Back-off restarting failed container {container.name} in pod"
-                f" {self.pod_name}_{self.namespace}({self.uid})",
-                "Warning",
-                container.name,
-            )
-            self.sleep(delay)
-            delay *= 2
+    def _run_container(self, container: Container, part: str) -> int:
+        """Run a container until it has ended; return its exit code.
 
-    def _tell(
-        self, container: Container, part: str, restarts: int, state: Status, last: Status
-    ) -> None:
+        The double restarts no container: all pods of TorchX have ``restartPolicy: Never``.
+        """
+        code: int = self._run_once(container, part)["exitCode"]
+        if self._stop.is_set():
+            raise Stopped
+        return code
+
+    def _tell(self, container: Container, part: str, state: Status) -> None:
         def change(obj: Object) -> None:
             status = obj["status"]
             for i, found in enumerate(status.get(part) or []):
                 if found["name"] == container.name:
-                    status[part][i] = container.told(restarts, state, last, ready=True)
+                    status[part][i] = container.told(state, ready=True)
             if part != "containerStatuses":
                 return
             states = [s["state"] for s in status[part]]
-            if any("running" in s for s in states) or restarts:
+            if any("running" in s for s in states):
                 status["phase"] = "Running"
             if all("running" in s for s in states):
                 self._ready(obj)
 
         self.change(change)
 
-    def _run_once(self, container: Container, part: str, restarts: int, last: Status) -> Status:
+    def _run_once(self, container: Container, part: str) -> Status:
         begun = now()
         while True:
             try:
@@ -370,9 +336,7 @@ class Worker(threading.Thread):
                 self._tell(
                     container,
                     part,
-                    restarts,
                     {"waiting": {"reason": "CreateContainerConfigError", "message": str(e)}},
-                    last,
                 )
                 self.event("Failed", f"Error: {e}", "Warning", container.name)
                 self.sleep(0.5)
@@ -398,10 +362,10 @@ class Worker(threading.Thread):
                     start_new_session=True,
                 )
         except (OSError, ValueError) as e:
-            return self._not_started(container, part, restarts, last, argv[0], e)
+            return self._not_started(container, part, argv[0], e)
         container.logs.append(log)
         running = {"running": {"startedAt": begun}}
-        self._tell(container, part, restarts, running, last)
+        self._tell(container, part, running)
         self.event("Started", f"Started container {container.name}", container=container.name)
         code = self._watch(process, log)
         ended = {
@@ -409,12 +373,12 @@ class Worker(threading.Thread):
             "reason": "Completed" if code == 0 else "Error",
             "startedAt": begun,
             "finishedAt": now(),
-            "containerID": f"double://{self.uid}/{container.name}/{restarts}",
+            "containerID": f"double://{self.uid}/{container.name}",
         }
         if code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             ended["message"] = log.tail(MESSAGE_LINES, MESSAGE_BYTES)
         if not self._gone.is_set():
-            self._tell(container, part, restarts, {"terminated": ended}, last)
+            self._tell(container, part, {"terminated": ended})
         log.close()
         return ended
 
@@ -422,8 +386,6 @@ class Worker(threading.Thread):
         self,
         container: Container,
         part: str,
-        restarts: int,
-        last: Status,
         program: str,
         e: Exception,
     ) -> Status:
@@ -441,7 +403,7 @@ class Worker(threading.Thread):
             "startedAt": "1970-01-01T00:00:00Z",
             "finishedAt": now(),
         }
-        self._tell(container, part, restarts, {"terminated": ended}, last)
+        self._tell(container, part, {"terminated": ended})
         self.event("Failed", f"Error: {message}", "Warning", container.name)
         return ended
 

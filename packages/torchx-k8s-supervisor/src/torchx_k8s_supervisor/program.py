@@ -71,26 +71,21 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
 #: The pause between two polls of the app, in seconds; SHORT_PAUSE applies during a restart.
-PAUSE = 2.0
+PAUSE = 3.0
 SHORT_PAUSE = 0.5
 #: Added to the pause for each role, in seconds, to limit the load on the API server.
 PAUSE_PER_ROLE = 0.1
-#: Added to the pause for each second without a change, in seconds, and the limit of this addition.
-PAUSE_PER_SECOND = 0.01
-LONGEST_IDLE_PAUSE = 8.0
 #: The first and the longest pause after a failed request to the API server, in seconds.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 30.0
-#: How long to retry before the first successful step, in seconds: the network may not be ready when
-#: the pod starts.
-PATIENCE = 120.0
-#: How long to retry a refused request, in seconds, if the refusal cannot be reported in an
-#: annotation. New access rights may not be effective when the pod starts.
-REFUSAL_PATIENCE = 5.0
+#: How long to retry, in seconds, while the API server accepts nothing: no first step, and after a
+#: refusal no annotation that reports it. Network and access rights may not be ready when the pod
+#: starts. Another pod then replaces this one.
+PATIENCE = 10.0
 TIMEOUT = 30.0
 
-#: Exit code if a refusal cannot be reported in an annotation. Status then shows the end of the
-#: pod's log as the reason.
+#: Exit code if the API server accepts nothing. Status then shows the end of the pod's log as the
+#: reason.
 REFUSED = 3
 #: Exit code after SIGTERM or a suspension; 0 would complete the supervisor's Job.
 TERMINATED = 143
@@ -222,8 +217,6 @@ class Supervisor:
         self._job_names = list(jobs)
         self._manifests: list[dict[str, Any]] | None = None
         self._trouble = ""
-        self._versions: list[str] = []
-        self._changed = time.monotonic()
         # The rules of the app's attempts; empty without the option requeue.
         self._rules: dict[str, Any] = {}
         # The last states of pods by their uid, and the version from which to watch for changes.
@@ -255,7 +248,7 @@ class Supervisor:
         names = self._job_names or [manifest["metadata"]["name"] for manifest in manifests]
         found = {name: self._server.call("GET", self._job(name)) for name in names}
         jobs = [job for job in found.values() if job is not None]
-        self.pause = self._pause_after([own, *jobs])
+        self.pause = PAUSE + PAUSE_PER_ROLE * len(jobs)
         restarts = max(restart_count(job) for job in [own, *jobs])
         if REQUEUE in annotations_of(own):
             own = self._observe(own, restarts)
@@ -292,14 +285,6 @@ class Supervisor:
             self._note(self._app, {"annotations": {ATTEMPTS: json.dumps(attempts)}})
         return 0
 
-    def _pause_after(self, jobs: Sequence[Mapping[str, Any]]) -> float:
-        """Return the pause before the next poll, in seconds; it grows while no Job changes."""
-        versions = [str(job["metadata"].get("resourceVersion")) for job in jobs]
-        if versions != self._versions:
-            self._versions, self._changed = versions, time.monotonic()
-        idle = (time.monotonic() - self._changed) * PAUSE_PER_SECOND
-        return PAUSE + PAUSE_PER_ROLE * (len(jobs) - 1) + min(idle, LONGEST_IDLE_PAUSE)
-
     def _own(self) -> dict[str, Any]:
         """Return the supervisor's Job.
 
@@ -327,30 +312,35 @@ class Supervisor:
     def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
         """Decide whether a failure restarts or ends the app, and store this in annotations."""
         most = number_of(failed, MAX_RESTARTS)
-        role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
-        version = own["metadata"]["resourceVersion"]
-        if self._rules:
-            changes = self._decide_attempt(own, failed, restarts, most, role)
-            self._note(self._app, {"resourceVersion": version, "annotations": changes})
-            return
-        why = f"{role} failed"
-        reason = failure(failed)
         disruptions = number_of(own, DISRUPTIONS)
         counted = restarts - disruptions
-        if is_disruption(failed):
-            why = f"restart after a disruption: {role}: {reason}"
-            disruptions += 1
-            changes = {RESTARTS: str(restarts + 1), DISRUPTIONS: str(disruptions), REASON: why}
-        elif counted < most:
-            why = f"restart {counted + 1} of {most}: {why}: {reason}"
-            changes = {RESTARTS: str(restarts + 1), REASON: why}
+        role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
+        why = failure(failed)
+        changes: dict[str, str] = {}
+        if self._rules:
+            attempts = self._failed_attempts(own, failed, restarts)
+            changes[ATTEMPTS] = json.dumps(attempts)
+            reason = attempts[-1][2]
+            is_failure = reason in self._rules["failures"]
+            refused = self._refusal(attempts, most)
+        else:
+            reason = "a disruption"
+            is_failure = not is_disruption(failed)
+            refused = "" if is_failure and counted >= most else None
+        if refused is None:
+            count = f"restart {counted + 1} of {most}: {role} failed"
+            why = f"{count}: {why}" if is_failure else f"restart after {reason}: {role}: {why}"
+            changes[RESTARTS] = str(restarts + 1)
+            changes[DISRUPTIONS] = str(disruptions + (not is_failure))
+            changes[REASON] = why
         else:
             times = "1 restart" if counted == 1 else f"{counted} restarts"
             after = f" after {times}" if counted else ""
-            why = f"{why}{after}: {reason}"
-            changes = {ENDED: why}
+            why = "; ".join(filter(None, (f"{role} failed{after}: {why}", refused)))
+            changes[ENDED] = why
         log(why)
         # the version is a precondition: two supervisors cannot count the same failure twice
+        version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
 
     # Methods for apps with the option requeue.
@@ -425,32 +415,25 @@ class Supervisor:
             one[-1] = []
         return [*ended_before, [began, max(began, end), reason, step, nodes]]
 
-    def _decide_attempt(
-        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int, most: int, role: str
-    ) -> dict[str, str]:
-        """Return the annotations that start the next attempt, or end the app."""
-        rules = self._rules
+    def _failed_attempts(
+        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int
+    ) -> list[Any]:
+        """Return the attempts with the end of the present one, which a Job has ended."""
         reason = reason_of_end(
             failed,
             self._present_pods(restarts),
-            rules["exit_codes"],
-            is_requested=is_requested(rules["folder"], restarts),
+            self._rules["exit_codes"],
+            is_requested=is_requested(self._rules["folder"], restarts),
         )
         ending = condition(failed, "Failed") or condition(failed, "Suspended") or {}
-        ended = str(ending.get("lastTransitionTime"))
-        attempts = self._end_attempt(own, restarts, ended, reason)
+        return self._end_attempt(own, restarts, str(ending.get("lastTransitionTime")), reason)
+
+    def _refusal(self, attempts: Sequence[Sequence[Any]], most: int) -> str | None:
+        """Return why the app does not start again after its last attempt; None if it does."""
         reasons, steps = [one[2] for one in attempts], [None, *(one[3] for one in attempts)]
-        _, is_known = newest_step(rules["folder"])
-        why = refusal(rules, reasons, steps, seconds_together(attempts), most, is_known)
-        changes = {ATTEMPTS: json.dumps(attempts)}
-        if why is None:
-            others = sum(one not in rules["failures"] for one in reasons)
-            changes[RESTARTS], changes[DISRUPTIONS] = str(restarts + 1), str(others)
-            changes[REASON] = f"restart after {reason}: {role}: {failure(failed)}"
-        else:
-            changes[ENDED] = f"{role} failed: {failure(failed)}" + (f"; {why}" if why else "")
-        log(changes.get(REASON) or changes[ENDED])
-        return changes
+        _, is_known = newest_step(self._rules["folder"])
+        seconds = seconds_together(attempts)
+        return refusal(self._rules, reasons, steps, seconds, most, is_known)
 
     def _present_pods(self, restarts: int) -> list[dict[str, Any]]:
         return [pod for pod in self._pods.values() if restart_count(pod) == restarts]
@@ -773,30 +756,27 @@ def main(argv: list[str]) -> int:
     port = int(os.environ["KUBERNETES_SERVICE_PORT"])
     account = os.environ.get(ACCOUNT_VARIABLE) or ACCOUNT
     supervisor = Supervisor(Server(host, port, account), app, namespace, jobs)
-    begun, worked, delay = time.monotonic(), False, FIRST_DELAY
-    refused_since = None
-    last_error = ""
+    worked, last_error, delay = False, "", FIRST_DELAY
+    accepted = time.monotonic()
     while True:
         try:
             code = supervisor.step()
             if code is not None:
                 return code
             supervisor.report_problem("")
-            worked, delay = True, FIRST_DELAY
-            refused_since, last_error = None, ""
+            worked, last_error, delay = True, "", FIRST_DELAY
+            accepted = time.monotonic()
             supervisor.wait()
             continue
         except (UnreachableError, RefusedError) as e:
             if str(e) != last_error:
                 log(str(e))
             last_error = str(e)
-            now = time.monotonic()
-            if isinstance(e, RefusedError) and not supervisor.report_problem(str(e)):
-                refused_since = now if refused_since is None else refused_since
-                if now - refused_since > REFUSAL_PATIENCE:
-                    return REFUSED
-            elif not worked and now - begun > PATIENCE:
-                return 1
+            is_refusal = isinstance(e, RefusedError)
+            if supervisor.report_problem(last_error) if is_refusal else worked:
+                accepted = time.monotonic()
+            elif time.monotonic() - accepted > PATIENCE:
+                return REFUSED
         time.sleep(delay)
         delay = min(delay * 2, LONGEST_DELAY)
 

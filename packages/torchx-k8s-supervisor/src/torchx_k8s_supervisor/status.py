@@ -17,14 +17,21 @@ from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
+    BATCH,
+    CORE,
+    RBAC,
     annotations_of,
+    object_path,
     selector,
 )
-from torchx_sched_k8s.cluster.paths import BATCH, CORE, RBAC, object_path
 from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
-from torchx_sched_k8s.status.job_states import job_state, role_name_of, true_conditions
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
+from torchx_sched_k8s.status.views import (
+    job_state,
+    role_name_of,
+    true_conditions,
+)
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:

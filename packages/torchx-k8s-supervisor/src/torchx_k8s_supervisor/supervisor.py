@@ -76,10 +76,9 @@ class JobSupervisor(Supervisor):
                 )
             for part in (job, job["spec"]["template"]):
                 part["metadata"]["labels"][LABEL_PART] = PART_REPLICA
-            annotations = job["metadata"].get("annotations") or {}
             if restarted:
-                annotations[program.MAX_RESTARTS] = str(role.max_retries)
-            job["metadata"]["annotations"] = annotations
+                limit = {program.MAX_RESTARTS: str(role.max_retries)}
+                job["metadata"]["annotations"] = {**annotations_of(job), **limit}
         rules, shared = prepare_attempts(app_id, jobs, opts)
         labels = {**object_labels(app, app_id), LABEL_PART: PART_SUPERVISOR}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_kit.checks import error, ok, warning
-from torchx_sched_k8s.cluster.contexts import default_namespace
-from torchx_sched_k8s.cluster.workloads import KUEUE_VERSIONS
+from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
+from torchx_sched_k8s.cluster.kueue import KUEUE_VERSIONS
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:
@@ -120,35 +121,27 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The scheduler's options.
     """
-    try:
-        from kubernetes import __version__ as library
+    from kubernetes import __version__ as library
 
-        from torchx_sched_k8s.cluster.kubeconfig import credentials_name
-    except ImportError as e:
-        yield error(
-            f"the kubernetes library cannot be imported: {e}", "run: pip install kubernetes"
-        )
-        return
-    context = cfg.get("context")
-    cluster = _connect(cfg)
+    from torchx_sched_k8s.cluster.kubeconfig import credentials_name
+
     try:
-        address = cluster.address
-        name = credentials_name(None if context is None else str(context))
-        yield ok(f"kubernetes library {library}, {name}")
-        major, minor = cluster.version()
-        found = f"Kubernetes {major}.{minor} at {address}"
-        if (major, minor) < OLDEST_VERSION:
-            oldest = ".".join(map(str, OLDEST_VERSION))
-            yield warning(
-                f"{found}; this release of torchx-sched-k8s supports {oldest} and later",
-                "ask the cluster's administrators for an upgrade",
-            )
-        else:
-            yield ok(found)
+        with closing(_connect(cfg)) as cluster:
+            address = cluster.address
+            yield ok(f"kubernetes library {library}, {credentials_name(context_in(cfg))}")
+            major, minor = cluster.version()
     except TorchXError as e:
         yield error(str(e).partition("; set KUBECONFIG")[0], _remedy(str(e)))
-    finally:
-        cluster.close()
+        return
+    found = f"Kubernetes {major}.{minor} at {address}"
+    if (major, minor) < OLDEST_VERSION:
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        yield warning(
+            f"{found}; this release of torchx-sched-k8s supports {oldest} and later",
+            "ask the cluster's administrators for an upgrade",
+        )
+    else:
+        yield ok(found)
 
 
 def _remedy(message: str) -> str:
@@ -168,12 +161,8 @@ def check_operators(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``kubernetes``.
     """
-    job_api = cfg.get("job_api") or ("volcano" if cfg.get("queue") else "batch")
-    needed = {
-        _JOBSET: job_api == "jobset",
-        _VOLCANO: job_api == "volcano",
-        _KUEUE: bool(cfg.get("queue")) and job_api != "volcano",
-    }
+    job_api, uses_kueue = _apis(cfg)
+    needed = {_JOBSET: job_api == "jobset", _VOLCANO: job_api == "volcano", _KUEUE: uses_kueue}
     yield from check_groups(cfg, needed)
 
 
@@ -187,16 +176,11 @@ def check_groups(
         needed: Maps each operator to whether the options need it.
     """
     try:
-        cluster = _connect(cfg)
-    except ImportError:
-        return  # check_cluster reports the problem
-    try:
-        groups = cluster.get("/apis", "list the API groups").get("groups") or ()
+        with closing(_connect(cfg)) as cluster:
+            groups = cluster.get("/apis", "list the API groups").get("groups") or ()
     except TorchXError as e:
         yield from _unless_reported(e)
         return
-    finally:
-        cluster.close()
     served = {g["name"]: [v["version"] for v in g.get("versions") or ()] for g in groups}
     for operator, is_needed in needed.items():
         versions = served.get(operator.group)
@@ -226,9 +210,9 @@ def check_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``kubernetes``.
     """
-    job_api = str(cfg.get("job_api") or ("volcano" if cfg.get("queue") else "batch"))
+    job_api, uses_kueue = _apis(cfg)
     rights = _RIGHTS_OF_API.get(job_api, _RIGHTS_OF_API["batch"])
-    if cfg.get("queue") and job_api != "volcano":
+    if uses_kueue:
         rights = (*rights, _KUEUE_RIGHT)
     if cfg.get("requeue") or cfg.get("resume_dir"):
         rights = (*rights, _ATTEMPTS_RIGHT)
@@ -244,25 +228,18 @@ def check_listed_rights(
         cfg: The scheduler's options.
         rights: The rights for the jobs of the scheduler's API.
     """
-    context = cfg.get("context")
-    namespace = str(cfg.get("namespace") or "") or default_namespace(
-        None if context is None else str(context)
-    )
-    try:
-        cluster = _connect(cfg)
-    except ImportError:
-        return  # check_cluster reports the problem
+    namespace = str(cfg.get("namespace") or "") or default_namespace(context_in(cfg))
     missing: dict[str, list[str]] = {"": []}
     try:
-        for right in (*rights, *_RIGHTS):
-            denied = [v for v in right.verbs if not _may(cluster, namespace, right, v)]
-            if denied:
-                missing.setdefault(right.effect, []).append(f"{', '.join(denied)} {right.resource}")
+        with closing(_connect(cfg)) as cluster:
+            for right in (*rights, *_RIGHTS):
+                denied = [v for v in right.verbs if not _may(cluster, namespace, right, v)]
+                if denied:
+                    lost = f"{', '.join(denied)} {right.resource}"
+                    missing.setdefault(right.effect, []).append(lost)
     except TorchXError as e:
         yield from _unless_reported(e)
         return
-    finally:
-        cluster.close()
     essential = missing.pop("")
     if essential:
         yield error(
@@ -271,9 +248,9 @@ def check_listed_rights(
         )
     else:
         yield ok(f"you have the rights that jobs need in namespace {namespace}")
-    for effect, lost in missing.items():
+    for effect, rights_lost in missing.items():
         yield warning(
-            f"in namespace {namespace}, you may not {'; '.join(lost)}: {effect}",
+            f"in namespace {namespace}, you may not {'; '.join(rights_lost)}: {effect}",
             "ask for a Role that allows this",
         )
 
@@ -308,10 +285,15 @@ def _may(cluster: Cluster, namespace: str, right: Right, verb: str) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
+def _apis(cfg: Mapping[str, CfgVal]) -> tuple[str, bool]:
+    """Return the option ``job_api`` with its default resolved, and whether jobs wait in Kueue."""
+    job_api = str(cfg.get("job_api") or ("volcano" if cfg.get("queue") else "batch"))
+    return job_api, bool(cfg.get("queue")) and job_api != "volcano"
+
+
 def _connect(cfg: Mapping[str, CfgVal]) -> Cluster:
     from torchx_sched_k8s.cluster.client import Cluster
 
-    context = cfg.get("context")
-    cluster = Cluster(context=None if context is None else str(context))
+    cluster = Cluster(context=context_in(cfg))
     cluster.patience = 0
     return cluster

@@ -17,10 +17,6 @@ from torchx_specs.model.app import RetryPolicy
 RESERVED_MILLICPU = 100
 RESERVED_MEMMB = 1024
 
-#: Valid values of the option ``job_api``.
-JOB_APIS = ("batch", "jobset", "volcano")
-#: Valid values of the option ``pod_security``.
-POD_SECURITY = ("restricted",)
 #: Maps the kinds of volumes that the option ``volumes`` accepts to the forms of their values.
 VOLUME_KINDS = {
     "emptyDir": "emptyDir:/path or emptyDir:/path:SIZE",
@@ -29,17 +25,15 @@ VOLUME_KINDS = {
     "ephemeral": "ephemeral:/path:SIZE or ephemeral/STORAGE_CLASS:/path:SIZE",
     "csi": "csi/DRIVER:/path",
 }
-#: Valid values of the option ``image_pull_policy``.
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 #: Rule for names of secrets, config maps, service accounts and persistent volume claims (RFC 1123
 #: subdomains).
 SUBDOMAIN = NameRule(253, "a-z0-9.-", first="a-z0-9", last="a-z0-9", lower=True)
 #: Hint for error messages about names that do not match SUBDOMAIN.
-NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
+_NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
 #: Hint for error messages about names of namespaces.
-DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
+_DNS_RULE = "use lower-case letters, digits and '-', at most 63 characters"
 _LABEL_RULE = "use letters, digits, '-', '_' and '.', at most 63 characters"
 _LABEL_NAME = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII
@@ -171,11 +165,6 @@ class KubernetesOpts(AttemptOpts):
     """resource name of a GPU in the cluster"""
 
     @property
-    def known_only(self) -> bool:
-        """Whether overlays may set only fields that this version knows."""
-        return self.validate_spec is not False
-
-    @property
     def has_attempts(self) -> bool:
         """Whether the app starts again after a preemption: the option requeue or resume_dir."""
         return self.requeue or bool(self.resume_dir)
@@ -189,9 +178,9 @@ class KubernetesOpts(AttemptOpts):
 def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     """Yield an error text for each invalid option."""
     for name, value, valid in (
-        ("job_api", opts.job_api, JOB_APIS),
-        ("image_pull_policy", opts.image_pull_policy, PULL_POLICIES),
-        ("pod_security", opts.pod_security, POD_SECURITY),
+        ("job_api", opts.job_api, ["batch", "jobset", "volcano"]),
+        ("image_pull_policy", opts.image_pull_policy, ["Always", "IfNotPresent", "Never"]),
+        ("pod_security", opts.pod_security, ["restricted"]),
         ("retry_policy", opts.retry_policy, [policy.value for policy in RetryPolicy]),
     ):
         if value is not None and value not in valid:
@@ -210,11 +199,11 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         )
     if opts.job_api == "volcano" and not opts.queue:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
-    if opts.namespace and not DNS_LABEL.accepts(opts.namespace):
-        yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
+    names = ("service_account", "priority_class", "image_secret", "restarts_service_account")
+    yield from problems_of_names(opts, names)
     for name in opts.image_secrets or ():
         if not SUBDOMAIN.accepts(name):
-            yield f"option image_secrets: {name!r} is not a valid name; {NAME_RULE}"
+            yield f"option image_secrets: {name!r} is not a valid name; {_NAME_RULE}"
     if opts.pod_security is not None and opts.run_as_user == 0:
         yield "option run_as_user=0: pod_security=restricted forbids root; use 1 or more"
     for name in (
@@ -228,15 +217,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         number = getattr(opts, name)
         if number is not None and number < 0:
             yield f"option {name}={number} must be 0 or more"
-    for name in (
-        "service_account",
-        "priority_class",
-        "image_secret",
-        "restarts_service_account",
-    ):
-        value = getattr(opts, name)
-        if value is not None and not SUBDOMAIN.accepts(value):
-            yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
         image = opts.restarts_image
         yield f"option restarts_image={image!r} contains a space or a control character"
@@ -261,6 +241,16 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             make(opts)
         except RequestError as e:
             yield from e.problems
+
+
+def problems_of_names(opts: Mapping[str, Any], names: Iterable[str]) -> Iterable[str]:
+    """Yield an error text if the option ``namespace`` or one of ``names`` is not a valid name."""
+    namespace = opts["namespace"]
+    if namespace and not DNS_LABEL.accepts(namespace):
+        yield f"option namespace={namespace!r} is not a valid name; {_DNS_RULE}"
+    for name in names:
+        if opts[name] is not None and not SUBDOMAIN.accepts(opts[name]):
+            yield f"option {name}={opts[name]!r} is not a valid name; {_NAME_RULE}"
 
 
 def time_limit(opts: KubernetesOpts) -> int | None:
@@ -296,15 +286,15 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
         key, equals, value = taint.partition("=")
         if colon and effect not in _EFFECTS:
             raise RequestError(_unknown("tolerations", text, "effect", effect, _EFFECTS))
-        if not key or (key != "*" and not _LABEL_NAME.match(key)):
+        if key != "*" and not _LABEL_NAME.match(key):
             raise RequestError(f"option tolerations: {text!r} must have the form key=value:effect")
-        toleration = {} if key == "*" else {"key": key}
-        toleration["operator"] = "Equal" if equals else "Exists"
-        if equals:
-            toleration["value"] = value
-        if colon:
-            toleration["effect"] = effect
-        found.append(toleration)
+        fields = {
+            "key": key if key != "*" else "",
+            "operator": "Equal" if equals else "Exists",
+            "value": value,
+            "effect": effect,
+        }
+        found.append({name: field for name, field in fields.items() if field})
     return found
 
 

@@ -14,23 +14,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
-from weakref import WeakValueDictionary
 
 from torchx_kit.coalescing_cache import CoalescingCache
-from torchx_kit.jobs.arrays import element_id, split_element_id
+from torchx_kit.jobs.arrays import split_element_id
 from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
-from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.batch import BatchBackend
 from torchx_sched_k8s.backends.registry import BACKENDS, find_app, list_apps
-from torchx_sched_k8s.backends.volcano import VOLCANO
-from torchx_sched_k8s.cluster.contexts import default_namespace
-from torchx_sched_k8s.cluster.labels import annotations_of, selector
+from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_REPLICA_ID,
+    annotations_of,
+    labels_of,
+    selector,
+)
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
+from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
+from torchx_sched_k8s.status.views import AppView, RoleView, creation
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -47,13 +52,10 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-    from torchx_kit.retry import Outage
     from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.logs.replica_log import KubernetesLogs
+    from torchx_sched_k8s.logs import KubernetesLogs
     from torchx_sched_k8s.sessions import KubernetesSessions
-    from torchx_sched_k8s.status.pod_states import Pod
-    from torchx_sched_k8s.status.views import AppView, RoleView
     from torchx_specs.schedulers.arrays import Arrays
 
 #: The maximum age, in seconds, of a cached AppView that log readers and sessions use again.
@@ -94,7 +96,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         secrets=True,
         dependencies=No("no Job of Kubernetes waits for another one"),
         logs=True,
-        streams=No("the log of a container is one, unless PodLogsQuerySplitStreams is on"),
+        streams=No("the log of a container is one"),
         last=True,
         partial=No("nodes with containerd store only whole lines"),
         attempt_marks=True,
@@ -119,12 +121,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._clusters: dict[str | None, Cluster] = {}
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-        # The outages of the API server that the followers of each app share.
-        self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
         self._ended: dict[str, AppView] = {}
-        # The commands of the elements of arrays, by namespace and name of the array.
-        self._scripts: dict[str, dict[str, str]] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
         self._open_ports: set[tuple[str, int]] = set()
 
@@ -198,8 +196,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _cluster_for(self, cfg: Mapping[str, Any]) -> Cluster:
         """Return the cluster of the option ``context``, with the limit of ``retry_seconds``."""
-        context = cfg.get("context")
-        cluster = self._cluster_of(None if context is None else str(context))
+        cluster = self._cluster_of(context_in(cfg))
         if cfg.get("retry_seconds") is not None:
             cluster.patience = float(cfg["retry_seconds"])
         return cluster
@@ -212,32 +209,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe
-        from torchx_sched_k8s.status.pod_states import list_pods
 
-        cluster, namespace, name = self._locate(app_id)
+        cluster, namespace, _ = self._locate(app_id)
         view = self._view(app_id) or self._ended.get(app_id)
         if view is None:
             return None
-        array, index = split_element_id(name)
-        if index is not None:
-            from torchx_sched_k8s.arrays.elements import pods_of_element
-
-            pods = pods_of_element(cluster, namespace, array, index)
-        else:
-            pods = list_pods(
-                cluster, namespace, selector(instance=name), f"list the pods of {name}"
-            )
-        found = describe(cluster, namespace, name, view, pods)
-        found.app_id = app_id
-        if index is not None:
-            from torchx_sched_k8s.arrays.elements import own_role, read_scripts
-
-            # the commands of an element change only at its end, so they are read once
-            key = f"{namespace}:{array}"
-            if key not in self._scripts:
-                self._scripts[key] = read_scripts(cluster, namespace, array)
-            script = self._scripts[key].get(str(index))
-            found.roles = [own_role(role, script) for role in found.roles]
+        pods = view.backend.pods(cluster, namespace, view)
+        found = describe(cluster, namespace, app_id, view, pods)
+        found.roles = [*view.backend.own_roles(cluster, namespace, view, found.roles)]
         return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
@@ -251,7 +230,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return None
         objects = [dict(one) for one in view.objects]
         resource: dict[str, Any] = objects[0]
-        if view.backend is BATCH:
+        if isinstance(view.backend, BatchBackend):
             for one in objects:
                 # the API omits these fields in the items of a list
                 one.setdefault("apiVersion", "batch/v1")
@@ -274,9 +253,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cluster, namespace, name = self._locate(app_id)
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays.elements import find_element
+            from torchx_sched_k8s.arrays.elements import ElementBackend
 
-            return find_element(cluster, namespace, array, index)
+            return ElementBackend(index).find(cluster, namespace, array)
         backends = sorted(self.backends, key=lambda one: last is None or one is not last.backend)
         return find_app(cluster, namespace, name, backends)
 
@@ -303,17 +282,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
                 in a submission.
         """
         from torchx_kit.jobs.descriptions import set_times
-        from torchx_sched_k8s.status.job_states import creation
 
         cfg = cfg or {}
         cluster = self._cluster_for(cfg)
-        context = cfg.get("context")
-        namespace = self._namespace(
-            str(cfg.get("namespace") or ""), None if context is None else str(context)
-        )
+        namespace = self._namespace(str(cfg.get("namespace") or ""), context_in(cfg))
         apps = []
-        for name, view in self._listed(cluster, namespace):
-            app_id = f"{namespace}:{name}{id_suffix(cfg)}"
+        for view in self._listed(cluster, namespace):
+            app_id = f"{namespace}:{view.backend.name_of(view)}{id_suffix(cfg)}"
             handle = f"{self.backend}://{self.session_name}/{app_id}"
             app = ListAppResponse(app_id, view.state, handle, view.name)
             has_started = view.state == AppState.RUNNING or is_terminal(view.state)
@@ -336,16 +311,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         return count_gpus(self._cluster_for(cfg or {}))
 
-    def _listed(self, cluster: Cluster, namespace: str) -> Iterator[tuple[str, AppView]]:
-        """Yield the name and the data of each app; an array is replaced by its elements."""
-        for view in list_apps(cluster, namespace, self.backends):
-            if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
-                yield view.app_id, view
-                continue
-            from torchx_sched_k8s.arrays.elements import list_elements
+    def _listed(self, cluster: Cluster, namespace: str) -> Iterator[AppView]:
+        """Yield the data of each app; an array is replaced by its elements."""
+        from torchx_sched_k8s.arrays.elements import list_elements
 
-            for index, element in list_elements(cluster, namespace, view).items():
-                yield element_id(view.app_id, index), element
+        for view in list_apps(cluster, namespace, self.backends):
+            if ANNOTATION_NAMES in annotations_of(view.objects[0]):
+                yield from list_elements(cluster, namespace, view)
+            else:
+                yield view
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""
@@ -366,13 +340,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._end(app_id, delete=True)
 
     def _end(self, app_id: str, *, delete: bool = False) -> None:
-        from torchx_sched_k8s.arrays.elements import cancel_element, delete_element
-
-        cluster, namespace, name = self._locate(app_id)
-        array, index = split_element_id(name)
-        if index is not None:
-            (delete_element if delete else cancel_element)(cluster, namespace, array, index)
-        elif (view := self._view(app_id)) is not None:
+        cluster, namespace, _ = self._locate(app_id)
+        if (view := self._view(app_id)) is not None:
             (view.backend.delete if delete else view.backend.cancel)(cluster, namespace, view)
         self._views.forget(app_id)
         self._described.forget(app_id)
@@ -383,7 +352,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     @property
     def app_logs(self) -> KubernetesLogs:
         """Reads the logs of pods."""
-        from torchx_sched_k8s.logs.replica_log import KubernetesLogs
+        from torchx_sched_k8s.logs import KubernetesLogs
 
         return KubernetesLogs(self)
 
@@ -408,8 +377,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         Raises:
             UnknownAppException: The app was deleted.
         """
-        from torchx_sched_k8s.status.pod_states import latest, list_pods
-
         cluster, namespace, name = self._locate(app_id)
         name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed
@@ -420,16 +387,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         if role is None:
             return [], False
         action = f"find the pod of {role.name}/{k}"
-        role_selector = selector(instance=name, role=str(role_index))
-        index = view.backend.index_label
-        pods: Sequence[Pod] = []
-        place = k if element is None else element
-        if view.backend is not VOLCANO or role.replicas > 1:
-            pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
-        if view.backend is VOLCANO and not any(pod.index == place for pod in pods):
-            # in a task of one replica, Volcano's index is not that of the replica
-            pods = list_pods(cluster, namespace, role_selector, action)
-        pods = latest(pod for pod in pods if pod.index == place)
+        # a pod of an AppWrapper has a template of its own, as in Volcano Jobs of older releases
+        is_own = LABEL_REPLICA_ID in labels_of(role.template)
+        label = LABEL_REPLICA_ID if is_own else view.backend.index_label
+        index = f"{label}={k if element is None else element}"
+        wanted = f"{selector(instance=name, role=str(role_index))},{index}"
+        pods = latest(list_pods(cluster, namespace, wanted, action))
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
         more = not is_terminal(role.state) and k not in role.failed and k not in role.succeeded
@@ -465,5 +428,5 @@ def context_of(app_id: str) -> str | None:
 
 def id_suffix(cfg: Mapping[str, Any]) -> str:
     """Return ``@<context>``, the end of an app's id; empty if the options contain no context."""
-    context = cfg.get("context")
-    return "" if context is None else _CONTEXT_SIGN + quote(str(context), safe="")
+    context = context_in(cfg)
+    return "" if context is None else _CONTEXT_SIGN + quote(context, safe="")

@@ -11,7 +11,6 @@ from torchx_kit.names.limits import DNS_SERVICE, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.cluster.labels import (
-    LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     labels_of,
     object_labels,
@@ -20,10 +19,16 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
-from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.status.job_states import condition_reason, phase_times, role_name_of
+from torchx_sched_k8s.request.pods import Place, make_pod
 from torchx_sched_k8s.status.lost_pods import LostPods
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_sched_k8s.status.views import (
+    AppView,
+    RoleView,
+    app_view,
+    condition_reason,
+    phase_times,
+    role_name_of,
+)
 from torchx_sched_mcad.options import KubernetesMCADOpts
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
@@ -67,7 +72,7 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
             for role_idx, role in enumerate(app.roles)
         ]
     for role_idx, role in enumerate(app.roles):
-        maker = PodMaker(RoleTemplate(role), pod_opts(opts), plain=True)
+        template = RoleTemplate(role)
         for k in range(role.num_replicas):
             labels = pod_labels(app, role_idx, role, k, app_id)
             if opts.coscheduler_name:
@@ -75,7 +80,8 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
             name = pod_name(app_id, role_idx, k)
             annotations = pod_annotations(role, name)
             place = Place(app_id, namespace, labels, annotations, rank0, replica=k)
-            pod = complete_pod(maker.make(name, place), name, app_id, opts)
+            pod = make_pod(template.render(place.values()), name, place, pod_opts(opts), plain=True)
+            pod = complete_pod(pod, name, app_id, opts)
             env = pod["spec"]["containers"][0]["env"]
             if all(one["name"] != hosts["name"] for one in env):
                 env.append(dict(hosts))
@@ -243,7 +249,6 @@ class AppWrapperBackend(Backend):
         "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
         " scheduler kubernetes"
     )
-    index_label = LABEL_REPLICA_ID
 
     def make(self, app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
         return make_appwrapper(app, opts)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torchx_kit.names.limits import DNS_LABEL
-from torchx_sched_k8s.options import DNS_RULE, NAME_RULE, SUBDOMAIN
 from torchx_specs.options.structured import StructuredOpts
 
 
@@ -40,13 +37,3 @@ class KubernetesMCADOpts(StructuredOpts):
 
     context: str | None = None
     """context of the kubeconfig; unset: the current context"""
-
-
-def problems_of_mcad(opts: KubernetesMCADOpts) -> Iterable[str]:
-    """Yield an error text for each invalid option."""
-    if opts.namespace and not DNS_LABEL.accepts(opts.namespace):
-        yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
-    for name in ("service_account", "priority_class_name", "image_secret", "coscheduler_name"):
-        value = getattr(opts, name)
-        if value is not None and not SUBDOMAIN.accepts(value):
-            yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"

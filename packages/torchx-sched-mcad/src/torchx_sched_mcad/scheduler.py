@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_k8s.options import problems_of_names
 from torchx_sched_k8s.request.checks import problems_of_roles
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_sched_mcad.appwrapper import APPWRAPPER
-from torchx_sched_mcad.options import KubernetesMCADOpts, problems_of_mcad
+from torchx_sched_mcad.options import KubernetesMCADOpts
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
 from torchx_specs.model.status import AppState
 from torchx_specs.options.run_options import runopts
@@ -77,7 +78,8 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         return Arrays(self)
 
     def _request_problems(self, app: AppDef, cfg: Any) -> Iterable[str]:
-        return [*problems_of_mcad(cfg), *problems_of_roles(app)]
+        names = ("service_account", "priority_class_name", "image_secret", "coscheduler_name")
+        return [*problems_of_names(cfg, names), *problems_of_roles(app)]
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[KubernetesJob]:
         _warn(app, cfg)

@@ -11,11 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.role_templates import RoleTemplate
-from torchx_sched_k8s.backends.volcano import VOLCANO
+from torchx_sched_k8s.backends.volcano import JOB_STATES, VOLCANO
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
-from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
+from torchx_sched_k8s.request.pods import Place, make_pod
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 from torchx_specs.overlays import apply_overlay
@@ -23,7 +21,7 @@ from torchx_specs.overlays import apply_overlay
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-JOB_STATE = VOLCANO_JOB_STATES
+JOB_STATE = JOB_STATES
 #: Maps phases of Volcano's tasks to states.
 TASK_STATE: dict[str, AppState] = {
     "Pending": AppState.PENDING,
@@ -69,7 +67,7 @@ def role_to_pod(
         efa_device_count=efa_device_count,
     )
     place = Place("", opts.namespace, {}, {}, "", replica=0)
-    pod: V1Pod = to_model(PodMaker(verbatim(role), opts, plain=True).make(name, place), "V1Pod")
+    pod: V1Pod = to_model(make_pod(role, name, place, opts, plain=True), "V1Pod")
     return pod
 
 
@@ -138,18 +136,3 @@ def to_model(data: Mapping[str, Any], kind: str) -> Any:
             data = text
 
         return client.deserialize(_Response(), kind)
-
-
-def verbatim(role: Role) -> RoleTemplate:
-    """Return a template that leaves arguments and environment of the role unchanged."""
-    return _Verbatim(role)
-
-
-class _Verbatim(RoleTemplate):
-    """The template of a role whose macros were already substituted."""
-
-    def args(self, values: Any) -> list[str]:
-        return list(self.role.args)
-
-    def env(self, values: Any) -> dict[str, str]:
-        return dict(self.role.env)

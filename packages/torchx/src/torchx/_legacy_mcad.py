@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx._legacy_kubernetes import to_model, verbatim
+from torchx._legacy_kubernetes import to_model
 from torchx_sched_k8s.cluster import labels
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
-from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.pods import Place, make_pod
 from torchx_sched_k8s.status.describe import described_role
 from torchx_sched_mcad.appwrapper import (
     APPWRAPPER,
@@ -120,7 +120,7 @@ def role_to_pod(
         network=network,
     )
     place = Place(unique_app_id, namespace, {}, {}, "", replica=0)
-    pod = PodMaker(verbatim(role), pod_opts(opts), plain=True).make(name, place)
+    pod = make_pod(role, name, place, pod_opts(opts), plain=True)
     found: V1Pod = to_model(complete_pod(pod, name, unique_app_id, opts), "V1Pod")
     return found
 

@@ -11,21 +11,25 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_k8s.arrays.request import (
     ANNOTATION_NAMES,
     Element,
-    can_be_array,
     element_of,
     make_arrays,
     parse_script,
 )
-from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.batch import BATCH, BatchBackend
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    COMPLETION_INDEX,
+    CORE,
+    annotations_of,
+    object_path,
+    selector,
+)
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
 from torchx_sched_k8s.request.pods import ENV_REPLICA_ID
 from torchx_sched_k8s.scheduler import id_suffix
@@ -115,40 +119,94 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
         cfgs = [info.cfg or {} for info in infos]
         if any(cfg != cfgs[0] or cfg.get("array") is False for cfg in cfgs):
             return []
-        elements = [element_of(info.request) for info in infos]
+        elements = map(element_of, (info.request for info in infos))
         found = [element for element in elements if element is not None]
-        return found if len(found) == len(infos) and can_be_array(found) else []
+        is_array = 1 < len(found) == len(infos) and len({one.common for one in found}) == 1
+        return found if is_array else []
 
 
-def element_names(view: AppView) -> list[str]:
-    """Return the names of an array's elements; none without a valid annotation of an array."""
-    text = annotations_of(view.objects[0]).get(ANNOTATION_NAMES) if view.objects else None
-    try:
-        start, *rest = json.loads(text or "[]")
-    except ValueError:
-        return []  # not an array, or somebody changed the annotation
-    return [f"{start}{end}" for end in rest]
+class ElementBackend(BatchBackend):
+    """Reads and ends one element of an array.
 
-
-def find_element(cluster: Cluster, namespace: str, array: str, index: int) -> AppView | None:
-    """Return the data of an element, or None if the element does not exist or was deleted.
-
-    The ``app_id`` of the result is the name of the whole array.
+    The ``app_id`` of an element's data is the name of the whole array.
 
     Args:
-        cluster: The cluster.
-        namespace: Namespace of the array.
-        array: Name of the array in the cluster.
         index: Index of the element.
     """
-    view = BATCH.find(cluster, namespace, array)
-    if view is None:
-        return None
-    return elements(cluster, namespace, view, ()).get(index)
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def name_of(self, view: AppView) -> str:
+        return element_id(view.app_id, self._index)
+
+    def find(self, cluster: Cluster, namespace: str, app_id: str) -> AppView | None:
+        view = BATCH.find(cluster, namespace, app_id)
+        return elements(cluster, namespace, view, ()).get(self._index) if view else None
+
+    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> Sequence[Pod]:
+        chosen = f"{selector(instance=view.app_id)},{COMPLETION_INDEX}={self._index}"
+        pods = list_pods(cluster, namespace, chosen, f"list the pods of {self.name_of(view)}")
+        return [replace(pod, id=0) for pod in pods]  # an element has one replica
+
+    def own_roles(
+        self, cluster: Cluster, namespace: str, view: AppView, roles: Sequence[Role]
+    ) -> Sequence[Role]:
+        [role] = roles  # has the variables that all elements share
+        script = _commands(cluster, namespace, view.app_id).get(str(self._index), "")
+        command, env = parse_script(script)
+        entrypoint, *args = command or [MISSING]
+        shared = {key: value for key, value in role.env.items() if key != ENV_REPLICA_ID}
+        return [replace(role, entrypoint=entrypoint, args=args, env={**shared, **env})]
+
+    def cancel(self, cluster: Cluster, namespace: str, view: AppView) -> None:
+        """End an element, and the array if all other elements have ended."""
+        if is_terminal(view.state):
+            return
+        marks = self._replace_command(cluster, namespace, view, CANCELLED)
+        whole = BATCH.find(cluster, namespace, view.app_id)
+        if whole is None or is_terminal(whole.state):
+            return
+        role = whole.roles[0]
+        ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
+        if len(ended | role.succeeded | role.failed) == role.replicas:
+            # so that no cancelled index starts only to exit
+            BATCH.cancel(cluster, namespace, whole)
+
+    def delete(self, cluster: Cluster, namespace: str, view: AppView) -> None:
+        """Delete an element with its log; with the last element, delete the array's objects."""
+        marks = self._replace_command(cluster, namespace, view, DELETED)
+        whole = BATCH.find(cluster, namespace, view.app_id)
+        if whole is not None and all(text == DELETED for text in marks.values()):
+            BATCH.delete(cluster, namespace, whole)
+
+    def _replace_command(
+        self, cluster: Cluster, namespace: str, view: AppView, command: str
+    ) -> Mapping[str, str]:
+        """Replace the element's command, delete its pods, and return the commands of all elements.
+
+        Args:
+            cluster: The cluster.
+            namespace: Namespace of the array.
+            view: The element.
+            command: The new command.
+        """
+        action = f"end the element {self.name_of(view)}"
+        job = view.objects[0]
+        if ANNOTATION_ENDED_ELEMENTS not in annotations_of(job):
+            path = BATCH.path(namespace, str(job["metadata"]["name"]))
+            marked = {"metadata": {"annotations": {ANNOTATION_ENDED_ELEMENTS: "true"}}}
+            cluster.patch(path, marked, action)
+        path = object_path(CORE, namespace, "configmaps", view.app_id)
+        changed = cluster.patch(path, {"data": {str(self._index): command}}, action)
+        for pod in self.pods(cluster, namespace, view):
+            cluster.delete(object_path(CORE, namespace, "pods", pod.name), action)
+        data: dict[str, str] = changed.get("data") or {}
+        return data
 
 
-def list_elements(cluster: Cluster, namespace: str, view: AppView) -> dict[int, AppView]:
-    """Return the data of an array's elements, by index; deleted elements are left out.
+def list_elements(cluster: Cluster, namespace: str, view: AppView) -> Iterable[AppView]:
+    """Return the data of an array's elements; deleted elements are left out.
 
     The result is empty for an array whose submission was interrupted, so that its elements are
     submitted again.
@@ -159,10 +217,10 @@ def list_elements(cluster: Cluster, namespace: str, view: AppView) -> dict[int, 
         view: The array.
     """
     if is_abandoned(view.objects[0]) and view.unfinished:
-        return {}
+        return ()
     action = f"list the pods of {view.app_id}"
     pods = list_pods(cluster, namespace, selector(instance=view.app_id), action)
-    return elements(cluster, namespace, view, pods)
+    return elements(cluster, namespace, view, pods).values()
 
 
 def elements(
@@ -179,15 +237,19 @@ def elements(
         pods: The pods of the array. An element that has not ended is RUNNING if its latest pod
             runs, and PENDING otherwise.
     """
-    names = element_names(view)
-    if not names or not view.roles:
-        return {}
-    job, role = view.objects[0], view.roles[0]
-    marks = _marks(cluster, namespace, view)
-    last = {pod.index: pod for pod in latest(pods)}
+    job = view.objects[0]
+    try:
+        start, *rest = json.loads(annotations_of(job).get(ANNOTATION_NAMES) or "[]")
+    except ValueError:
+        return {}  # not an array, or somebody changed the annotation
+    role = view.roles[0]
+    marks: Mapping[str, str] = {}
+    if ANNOTATION_ENDED_ELEMENTS in annotations_of(job):
+        marks = _commands(cluster, namespace, view.app_id)
+    last = {pod.id: pod for pod in latest(pods)}
     whole = view.state if is_terminal(view.state) else None
     found = {}
-    for index, name in enumerate(names):
+    for index, end in enumerate(rest):
         if marks.get(str(index)) == DELETED:
             continue
         message, pod = "", last.get(index)
@@ -218,105 +280,25 @@ def elements(
         )
         found[index] = replace(
             view,
-            name=name,
+            backend=ElementBackend(index),
+            name=f"{start}{end}",
             state=state,
             message=message,
             roles=[single],
-            started=pod.began if pod else None,
-            ended=pod.finished if pod and is_terminal(state) else None,
+            started=pod.started if pod else None,
+            ended=pod.ended if pod and is_terminal(state) else None,
         )
     return found
 
 
-def pods_of_element(cluster: Cluster, namespace: str, array: str, index: int) -> list[Pod]:
-    """Return the pods of an element, each with the index 0, because an element has one replica."""
-    chosen = f"{selector(instance=array)},{COMPLETION_INDEX}={index}"
-    pods = list_pods(cluster, namespace, chosen, f"list the pods of {array}.{index}")
-    return [replace(pod, index=0) for pod in pods]
-
-
-def own_role(role: Role, script: str | None) -> Role:
-    """Return the role of an element, made from the role of the array's template.
-
-    Args:
-        role: The role of the template, which has the variables that all elements share.
-        script: The commands of the element; None if they cannot be read.
-    """
-    command, env = parse_script(script or "")
-    entrypoint, *args = command or [MISSING]
-    shared = {key: value for key, value in role.env.items() if key != ENV_REPLICA_ID}
-    return replace(role, entrypoint=entrypoint, args=args, env={**shared, **env})
-
-
-def read_scripts(cluster: Cluster, namespace: str, array: str) -> dict[str, str]:
-    """Return the commands of an array's elements, by index; empty if they cannot be read."""
+def _commands(cluster: Cluster, namespace: str, array: str) -> Mapping[str, str]:
+    """Return the commands of an array's elements, by index; empty if the user may not read them."""
     path = object_path(CORE, namespace, "configmaps", array)
     try:
         found = cluster.get_or_none(path, f"read the elements of {array}") or {}
-    except ApiError:
-        return {}  # the user may lack the right to read config maps
-    return dict(found.get("data") or {})
-
-
-def cancel_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:
-    """End an element, and the array if all other elements have ended.
-
-    An element that is missing or has ended is not an error.
-    """
-    view = find_element(cluster, namespace, array, index)
-    if view is None or is_terminal(view.state):
-        return
-    marks = _end(cluster, namespace, view, index, CANCELLED)
-    whole = BATCH.find(cluster, namespace, array)
-    if whole is None or is_terminal(whole.state):
-        return
-    role = whole.roles[0]
-    ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
-    if len(ended | role.succeeded | role.failed) == role.replicas:
-        BATCH.cancel(cluster, namespace, whole)  # so that no cancelled index starts only to exit
-
-
-def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:
-    """Delete an element with its log; with the last element, delete the array's objects."""
-    view = find_element(cluster, namespace, array, index)
-    if view is None:
-        return
-    marks = _end(cluster, namespace, view, index, DELETED)
-    whole = BATCH.find(cluster, namespace, array)
-    if whole is not None and all(text == DELETED for text in marks.values()):
-        BATCH.delete(cluster, namespace, whole)
-
-
-def _end(
-    cluster: Cluster, namespace: str, view: AppView, index: int, command: str
-) -> Mapping[str, str]:
-    """Replace the command of an element, delete its pods, and return the commands of all elements.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the array.
-        view: The element.
-        index: Index of the element.
-        command: The new command.
-    """
-    array, action = view.app_id, f"end the element {view.app_id}.{index}"
-    job = view.objects[0]
-    if ANNOTATION_ENDED_ELEMENTS not in annotations_of(job):
-        path = BATCH.path(namespace, str(job["metadata"]["name"]))
-        marked = {"metadata": {"annotations": {ANNOTATION_ENDED_ELEMENTS: "true"}}}
-        cluster.patch(path, marked, action)
-    path = object_path(CORE, namespace, "configmaps", array)
-    changed = cluster.patch(path, {"data": {str(index): command}}, action)
-    for pod in pods_of_element(cluster, namespace, array, index):
-        cluster.delete(object_path(CORE, namespace, "pods", pod.name), action)
-    data: dict[str, str] = changed.get("data") or {}
-    return data
-
-
-def _marks(cluster: Cluster, namespace: str, view: AppView) -> dict[str, Any]:
-    """Return the commands of an array's elements, by index; empty if none was replaced."""
-    if ANNOTATION_ENDED_ELEMENTS not in annotations_of(view.objects[0]):
+    except ApiError as e:
+        if e.status != 403:
+            raise
         return {}
-    path = object_path(CORE, namespace, "configmaps", view.app_id)
-    found = cluster.get_or_none(path, f"read the elements of {view.app_id}") or {}
-    return found.get("data") or {}
+    data: dict[str, str] = found.get("data") or {}
+    return data

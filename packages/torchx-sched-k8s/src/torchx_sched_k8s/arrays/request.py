@@ -113,18 +113,11 @@ def element_of(request: KubernetesJob) -> Element | None:
         for field in ("labels", "annotations"):
             values = resource["metadata"].get(field) or {}
             resource["metadata"][field] = {k: v for k, v in values.items() if k not in _NAMES}
-    retries = spec.pop("backoffLimitPerIndex", None)
-    limit = spec.pop("backoffLimit", 0)
+    spec.setdefault("backoffLimitPerIndex", spec.pop("backoffLimit", 0))
     spec.pop("maxFailedIndexes", None)
-    spec["backoffLimitPerIndex"] = limit if retries is None else retries
     role = str(job["metadata"]["name"]).removeprefix(f"{request.name}-")
     common = json.dumps(job, sort_keys=True).replace(request.name, json.dumps(_APP_ID)[1:-1])
     return Element(name, request.name, command, env, role, common)
-
-
-def can_be_array(elements: Sequence[Element]) -> bool:
-    """Return True for two or more elements that differ only in names, arguments and variables."""
-    return len(elements) > 1 and len({element.common for element in elements}) == 1
 
 
 def make_arrays(elements: Sequence[Element], namespace: str) -> Iterator[tuple[KubernetesJob, int]]:
@@ -134,7 +127,7 @@ def make_arrays(elements: Sequence[Element], namespace: str) -> Iterator[tuple[K
     field ``parallelism`` of each Job is the number of its elements.
 
     Args:
-        elements: Elements that :func:`can_be_array` accepts, in the order of their indexes.
+        elements: Elements with equal ``common``, in the order of their indexes.
         namespace: Namespace of the objects.
     """
     app_id = elements[0].app_id

@@ -6,18 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED, COMPLETION_INDEX, selector
-from torchx_sched_k8s.cluster.paths import object_path
-from torchx_sched_k8s.ending.suspension import suspend
-from torchx_sched_k8s.status.job_states import time_stamp
+from torchx_sched_k8s.cluster.kueue import suspend
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    COMPLETION_INDEX,
+    object_path,
+    selector,
+)
 from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
-from torchx_sched_k8s.status.views import AppView
-from torchx_specs.model.app import AppDef
+from torchx_sched_k8s.status.pod_states import Pod, list_pods
+from torchx_sched_k8s.status.views import (
+    AppView,
+    time_stamp,
+)
+from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.status.pod_states import Pod
 
 
 class Backend(ABC):
@@ -98,6 +104,28 @@ class Backend(ABC):
             self.view(str(one["metadata"]["name"]), [one])
             for one in cluster.list_items(self.path(namespace), action, query)
         ]
+
+    def name_of(self, view: AppView) -> str:
+        """Return the name in an app's id."""
+        return view.app_id
+
+    def pods(self, cluster: Cluster, namespace: str, view: AppView) -> Sequence[Pod]:
+        """Return all pods of an app."""
+        action = f"list the pods of {view.app_id}"
+        return list_pods(cluster, namespace, selector(instance=view.app_id), action)
+
+    def own_roles(
+        self, cluster: Cluster, namespace: str, view: AppView, roles: Sequence[Role]
+    ) -> Sequence[Role]:
+        """Return the roles of an app.
+
+        Args:
+            cluster: The cluster.
+            namespace: Namespace of the app.
+            view: The app's data, read from its objects.
+            roles: The roles, as the objects describe them.
+        """
+        return roles
 
     def watch_query(self, app_id: str) -> dict[str, str]:
         """Return the query that selects an app's objects in a watch."""

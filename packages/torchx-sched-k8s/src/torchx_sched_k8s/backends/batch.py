@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
     Supervision,
     find_supervisor,
     install_hint,
     is_restarted,
-    is_supervised,
     is_supervisor,
     supervision_of,
 )
+from torchx_sched_k8s.cluster.kueue import suspend
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ENDED,
     COMPLETION_INDEX,
+    CORE,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
     LABEL_ROLE_INDEX,
@@ -28,34 +28,27 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
     object_labels,
+    object_path,
     pod_annotations,
     role_labels,
     selector,
 )
 from torchx_sched_k8s.cluster.names import app_names
-from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_sched_k8s.ending.suspension import suspend
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
-from torchx_sched_k8s.request.overlays import (
-    JOB,
-    POD,
-    overlay_job,
-    overlay_of,
-    overlay_pod,
-    set_replica_ids,
-    substituted,
-    with_container,
-)
-from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.overlays import overlay_job, pod_template
+from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
-from torchx_sched_k8s.status.job_states import (
+from torchx_sched_k8s.status.views import (
+    AppView,
+    app_view,
+    combined,
     end_of,
     job_start,
     job_state,
     role_name_of,
+    role_of_job,
 )
-from torchx_sched_k8s.status.views import AppView, app_view, combined, role_of_job
 from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
@@ -66,68 +59,6 @@ if TYPE_CHECKING:
 
 #: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
 INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
-
-
-def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
-    """Return an app's Service, its Jobs, and the objects of its supervisor if it has one.
-
-    Args:
-        app: The app.
-        opts: The scheduler's options.
-
-    Raises:
-        RequestError: An overlay is not valid, or a name is too long and ``validate_spec`` is set.
-    """
-    supervisor = find_supervisor() if is_supervised(app, opts) else None
-    restarted = is_restarted(app, opts)
-    most = max(role.num_replicas for role in app.roles)
-    names = app_names(
-        app.name,
-        [role.name for role in app.roles],
-        len(f"-{most - 1}"),
-        shorten=not opts.validate_spec,
-    )
-    service = names.app_id
-    rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{service}"
-    service_object = make_service(app, names.app_id, opts)
-    jobs = []
-    for role_idx, role in enumerate(app.roles):
-        labels = role_labels(app, role_idx, role, names.app_id)
-        place = Place(
-            names.app_id,
-            opts.namespace,
-            labels,
-            pod_annotations(role, names.roles[role.name]),
-            rank0,
-            index_path=INDEX_PATH,
-            subdomain=service,
-        )
-        job: dict[str, Any] = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": object_metadata(
-                app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
-            ),
-            "spec": job_spec(
-                role,
-                names.roles[role.name],
-                place,
-                opts,
-                together=restarted,
-                gang=restarted,
-            ),
-        }
-        if opts.queue:
-            suspend_for_kueue(job, role, opts.queue)
-        if opts.ttl_seconds is not None and supervisor is None:
-            job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
-        for target in (app, role):
-            overlay = substituted(overlay_of(target, JOB), place.values())
-            overlay_job(job, overlay, known_only=opts.known_only)
-        jobs.append(job)
-    if supervisor is None:
-        return [service_object, *jobs]
-    return supervisor.supervise(app, names.app_id, service_object, jobs, opts)
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -167,20 +98,12 @@ def job_spec(
     Raises:
         RequestError: The overlay of the pods is not valid.
     """
-    pod = PodMaker(RoleTemplate(role), opts).make(container, place)
-    if opts.priority_class:
-        pod["spec"]["priorityClassName"] = opts.priority_class
-    overlay = substituted(overlay_of(role, POD), place.values())
-    overlay = with_container(overlay, container, container, None, role.num_replicas)
-    overlay_pod(pod, overlay, known_only=opts.known_only, fixed=True)
-    if overlay:
-        set_replica_ids(pod, place.index_path)
     return {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         **job_retries(role, opts, together=together, gang=gang),
-        "template": pod,
+        "template": pod_template(role, container, place, opts),
     }
 
 
@@ -211,7 +134,55 @@ class BatchBackend(Backend):
     plural = "jobs"
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        return {"apiVersion": "v1", "kind": "List", "items": make_objects(app, opts)}
+        restarted = is_restarted(app, opts)
+        ends_roles = opts.fail_together and len(app.roles) > 1
+        supervisor = find_supervisor() if restarted or ends_roles else None
+        most = max(role.num_replicas for role in app.roles)
+        names = app_names(
+            app.name,
+            [role.name for role in app.roles],
+            len(f"-{most - 1}"),
+            shorten=not opts.validate_spec,
+        )
+        rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{names.app_id}"
+        service_object = make_service(app, names.app_id, opts)
+        jobs = []
+        for role_idx, role in enumerate(app.roles):
+            labels = role_labels(app, role_idx, role, names.app_id)
+            place = Place(
+                names.app_id,
+                opts.namespace,
+                labels,
+                pod_annotations(role, names.roles[role.name]),
+                rank0,
+                index_path=INDEX_PATH,
+                subdomain=names.app_id,
+            )
+            job: dict[str, Any] = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": object_metadata(
+                    app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
+                ),
+                "spec": job_spec(
+                    role,
+                    names.roles[role.name],
+                    place,
+                    opts,
+                    together=restarted,
+                    gang=restarted,
+                ),
+            }
+            if opts.queue:
+                suspend_for_kueue(job, role, opts.queue)
+            if opts.ttl_seconds is not None and supervisor is None:
+                job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
+            overlay_job(job, app, role, names.app_id, opts)
+            jobs.append(job)
+        objects = [service_object, *jobs]
+        if supervisor is not None:
+            objects = supervisor.supervise(app, names.app_id, service_object, jobs, opts)
+        return {"apiVersion": "v1", "kind": "List", "items": objects}
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
         for role in deciding_roles(app):
@@ -363,7 +334,7 @@ class BatchBackend(Backend):
         when: str,
     ) -> None:
         jobs: Iterable[Mapping[str, Any]] = view.objects
-        if view.supervision is not None and view.supervision.supervisor is not None:
+        if view.supervision is not None:
             jobs = view.supervision.stop(cluster, namespace, view.app_id, changes)
         for job in jobs:
             if not is_terminal(job_state(job)[0]):

@@ -28,24 +28,24 @@ from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import (
-    JOB,
     JOBSET_KIND,
     overlay_job,
     overlay_object,
     overlay_of,
-    substituted,
 )
 from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
-from torchx_sched_k8s.status.job_states import (
+from torchx_sched_k8s.status.views import (
+    AppView,
+    app_view,
     condition_reason,
     end_of,
     job_start,
     role_name_of,
+    role_of_job,
     suspension_reason,
     true_conditions,
 )
-from torchx_sched_k8s.status.views import AppView, app_view, role_of_job
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -85,7 +85,6 @@ class JobSetBackend(Backend):
         rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
         jobs = []
         disrupted = []
-        place: Place | None = None
         for role_idx, role in enumerate(app.roles):
             labels = role_labels(app, role_idx, role, app_id)
             gang = is_gang(app, role, opts)
@@ -107,9 +106,7 @@ class JobSetBackend(Backend):
                 ),
             }
             pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
-            for target in (app, role):
-                overlay = substituted(overlay_of(target, JOB), place.values())
-                overlay_job(job, overlay, known_only=opts.known_only)
+            overlay_job(job, app, role, app_id, opts)
             # A rule of the user's overlay may fail the Job for an exit code. Such a failure has the
             # same reason as a disruption, but must not restart the JobSet without limit.
             if gang and job["spec"].get("podFailurePolicy") == pod_failures:
@@ -135,9 +132,7 @@ class JobSetBackend(Backend):
         }
         if opts.queue:
             suspend_for_kueue(jobset, None, opts.queue)
-        if place is not None:
-            overlay = substituted(overlay_of(app, JOBSET_KIND), place.values())
-            overlay_object(jobset, overlay, JOBSET_KIND, known_only=opts.known_only)
+        overlay_object(jobset, overlay_of(app, JOBSET_KIND, app_id), JOBSET_KIND, opts)
         return jobset
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:

@@ -14,7 +14,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX, labels_of
-from torchx_sched_k8s.status.job_states import job_state
+from torchx_sched_k8s.status.views import (
+    job_state,
+)
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, AttemptStatus
 
@@ -188,26 +190,13 @@ def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None
 
 
 def is_restarted(app: AppDef, opts: KubernetesOpts) -> bool:
-    """Return whether the options need a supervisor that restarts the whole app.
+    """Return whether a supervisor restarts the whole app of plain Jobs.
 
-    The result is True for plain Jobs with the option ``requeue``, and with the option
-    ``retry_policy=APPLICATION`` and more than one replica. A Job restarts a single replica without
-    a supervisor.
+    The result is True with the option ``requeue``, and with the option ``retry_policy=APPLICATION``
+    and more than one replica. A Job restarts a single replica without a supervisor.
     """
-    if opts.has_attempts:
-        return opts.api == "batch"
-    if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
-        return False
-    return sum(role.num_replicas for role in app.roles) > 1
-
-
-def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
-    """Return whether the options need a supervisor.
-
-    A supervisor either restarts the whole app, or only ends all roles when one has failed for good.
-    """
-    ends_roles = opts.api == "batch" and opts.fail_together and len(app.roles) > 1
-    return ends_roles or is_restarted(app, opts)
+    several = sum(role.num_replicas for role in app.roles) > 1
+    return opts.has_attempts or (several and opts.retry_policy == RetryPolicy.APPLICATION)
 
 
 def find_supervisor() -> Supervisor | None:

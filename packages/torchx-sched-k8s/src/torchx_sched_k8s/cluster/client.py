@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 import urllib3.exceptions
 
-from torchx_kit.retry import Backoff
+from torchx_kit.retry import Backoff, Outage
 from torchx_sched_k8s.cluster import kubeconfig
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_specs.errors import BackendError, RequestError, one_line
@@ -81,11 +81,13 @@ class Cluster:
         self._owns_client = client is None
         self._context = context
         self._lock = threading.Lock()
-        self._version: tuple[int, int] | None = None
         #: How long to repeat requests, in seconds; None for the default.
         self.patience: float | None = None
         self.sleep = sleep
         self.clock = clock
+        #: Shared by all followers of logs, so that all of them end after a long outage of the API
+        #: server, or none does.
+        self.outage = Outage(clock)
         #: When each node was last probed for an answer (:attr:`clock`).
         self.probes: dict[str | None, float] = {}
 
@@ -255,14 +257,12 @@ class Cluster:
 
     def version(self) -> tuple[int, int]:
         """Return the version of the API server, such as ``(1, 32)``."""
-        if self._version is None:
-            response = self.get("/version", "read the cluster's version")
-            # some vendors write the minor version as "32+"
-            major, minor = (
-                re.sub(r"\D.*", "", str(response.get(part, ""))) for part in ("major", "minor")
-            )
-            self._version = (int(major or 1), int(minor or 0))
-        return self._version
+        response = self.get("/version", "read the cluster's version")
+        # some vendors write the minor version as "32+"
+        major, minor = (
+            re.sub(r"\D.*", "", str(response.get(part, ""))) for part in ("major", "minor")
+        )
+        return int(major or 1), int(minor or 0)
 
     # Methods for single requests.
 
@@ -498,17 +498,13 @@ class Response:
     ) -> None:
         self._response = response
         self._lost = lost
-        self._complete = False
 
     def __enter__(self) -> Response:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # a connection with unread data cannot be reused
-        if self._complete:
-            self._response.release_conn()
-        else:
-            self._response.close()
+        # the end of the body has released the connection; one with unread data cannot be reused
+        self._response.close()
 
     def shut_down(self) -> None:
         """End the reading of the body in another thread; the response must not be closed."""
@@ -531,13 +527,10 @@ class Response:
         """
         try:
             response = self._response
-            if response.headers.get("Transfer-Encoding") == "chunked":
-                yield from response.read_chunked(decode_content=True)
-            elif hasattr(response, "read1"):
+            if response.chunked or not hasattr(response, "read1"):
+                yield from response.stream(size)
+            else:
                 while chunk := response.read1(size):
                     yield chunk
-            else:
-                yield from response.stream(size)
-            self._complete = True
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
             raise self._lost(e) from e

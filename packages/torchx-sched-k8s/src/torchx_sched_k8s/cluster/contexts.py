@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -44,6 +45,12 @@ def read(where: str) -> Contexts:
                 namespace = (one.get("context") or {}).get("namespace") or ""
                 namespaces.setdefault(str(one["name"]), str(namespace))
     return Contexts(current, namespaces)
+
+
+def context_in(cfg: Mapping[str, Any]) -> str | None:
+    """Return the option ``context`` among a scheduler's options."""
+    context = cfg.get("context")
+    return None if context is None else str(context)
 
 
 def default_namespace(context: str | None) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    CORE,
+    object_path,
+)
 from torchx_specs.errors import one_line
 
 if TYPE_CHECKING:

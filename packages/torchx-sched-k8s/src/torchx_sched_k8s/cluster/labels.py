@@ -1,13 +1,19 @@
-"""Labels and annotations of an app's objects, and what they identify."""
+"""How an app's objects are found in the API: paths, labels and annotations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from torchx_kit.names.limits import LABEL_VALUE, fit_name
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.version import __version__
+
+#: Paths of API groups and versions.
+BATCH = "/apis/batch/v1"
+CORE = "/api/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 LABEL_VERSION = "torchx.pytorch.org/version"
 LABEL_APP_NAME = "torchx.pytorch.org/app-name"
@@ -44,6 +50,24 @@ VOLCANO_INDEX = "volcano.sh/task-index"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 #: Annotation of a Job that Kueue may start with fewer pods.
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+def object_path(
+    api: str, namespace: str, plural: str, name: str = "", subresource: str = ""
+) -> str:
+    """Return the path of all objects of a kind in a namespace, or of one object.
+
+    Args:
+        api: Path of the API group and version, such as :data:`BATCH`.
+        namespace: Namespace of the objects.
+        plural: Plural name of the kind, such as ``jobs``.
+        name: Name of one object; empty for all objects.
+        subresource: Part of that object, such as ``status`` or ``log``.
+    """
+    path = f"{api}/namespaces/{quote(namespace, safe='')}/{plural}"
+    if name:
+        path += f"/{quote(name, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
 
 
 def object_labels(app: AppDef, app_id: str) -> dict[str, str]:

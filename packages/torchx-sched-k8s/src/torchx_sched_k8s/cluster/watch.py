@@ -59,14 +59,19 @@ def wait_for_change(
     changed: Mapping[str, Any] | None = None
     if view is not None:
         try:
-            try:
-                changed = _change(cluster, namespace, view, deadline, _newest(view), closing)
-            except _ExpiredError:  # clusters keep changes only for minutes
-                changed = _change(cluster, namespace, view, deadline, _ANY_VERSION, closing)
+            newest = max(map(_version, view.objects), key=_order)
+            changed = _change(cluster, namespace, view, deadline, newest, closing)
             if changed is not None:
                 pause = _CHANGED_PAUSE
-                later = _news(cluster, namespace, view, deadline, changed, closing)
-                changed = later or changed
+                replicas = sum(role.replicas for role in view.roles)
+                quiet = min(_LONGEST_QUIET, replicas * _QUIET_PER_REPLICA)
+                until = min(deadline, cluster.clock() + quiet)
+                if until - cluster.clock() >= _SHORTEST_QUIET and not _is_news(view, changed):
+                    version = _version(changed)
+                    later = _change(
+                        cluster, namespace, view, until, version, closing, only_news=True
+                    )
+                    changed = later or changed
         except ApiError:
             pause = _REFUSED_PAUSE
         except BackendError:
@@ -74,35 +79,6 @@ def wait_for_change(
     if not closing.is_set():
         cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
     return changed
-
-
-def _news(
-    cluster: Cluster,
-    namespace: str,
-    view: AppView,
-    deadline: float,
-    changed: Mapping[str, Any],
-    closing: Closing,
-) -> Mapping[str, Any] | None:
-    """Watch an app of many replicas on after a change that has not changed its state.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the app.
-        view: The app's objects as they were read.
-        deadline: Time to stop watching (``cluster.clock``).
-        changed: The object that has changed.
-        closing: Ends the watch when the scheduler is closed.
-    """
-    replicas = sum(role.replicas for role in view.roles)
-    quiet = min(_LONGEST_QUIET, replicas * _QUIET_PER_REPLICA, deadline - cluster.clock())
-    if quiet < _SHORTEST_QUIET or _is_news(view, changed):
-        return None
-    until = cluster.clock() + quiet
-    try:
-        return _change(cluster, namespace, view, until, _version(changed), closing, only_news=True)
-    except _ExpiredError:
-        return None
 
 
 def changed_view(view: AppView, changed: Mapping[str, Any]) -> AppView | None:
@@ -125,10 +101,6 @@ def _is_news(view: AppView, changed: Mapping[str, Any]) -> bool:
     return latest is None or latest.state != view.state
 
 
-class _ExpiredError(Exception):
-    """The resource version of a watch is too old for the cluster."""
-
-
 def _change(
     cluster: Cluster,
     namespace: str,
@@ -146,7 +118,8 @@ def _change(
         namespace: Namespace of the app.
         view: The app's objects as they were read.
         deadline: Time to stop watching (``cluster.clock``).
-        version: The resource version after which to report changes.
+        version: The resource version after which to report changes. If it is too old for the
+            cluster, which keeps changes only for minutes, watch from any version.
         closing: Ends the watch when the scheduler is closed.
         only_news: Whether to skip changes that do not change the app's state.
 
@@ -154,7 +127,6 @@ def _change(
         The object in its last state; None if the cluster has ended the watch without a change.
 
     Raises:
-        _ExpiredError: The version is too old for the cluster.
         BackendError: The cluster refuses the request, or does not answer.
     """
     query: dict[str, object] = {
@@ -172,20 +144,22 @@ def _change(
             closing.calling(response.shut_down),
         ):
             for event in _events(response.chunks()):
-                resource = event.get("object") or {}
+                resource: Mapping[str, Any] = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
-                    raise _ExpiredError
+                    raise ApiError(f"cannot {action}: the version is too old", _EXPIRED)
                 # with the version "0" a watch first reports all present objects
                 is_present = version == _ANY_VERSION and event.get("type") != "DELETED"
                 name = (resource.get("metadata") or {}).get("name")
-                if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):
-                    found: Mapping[str, Any] = resource
-                    if not only_news or event.get("type") == "DELETED" or _is_news(view, found):
-                        return found
+                if is_present and _order(_version(resource)) <= versions.get(name, (0, "")):
+                    continue
+                if not only_news or event.get("type") == "DELETED" or _is_news(view, resource):
+                    return resource
     except ApiError as e:
-        if e.status == _EXPIRED and version != _ANY_VERSION:
-            raise _ExpiredError from None
-        raise
+        if e.status != _EXPIRED or version == _ANY_VERSION:
+            raise
+        return _change(
+            cluster, namespace, view, deadline, _ANY_VERSION, closing, only_news=only_news
+        )
     return None
 
 
@@ -207,7 +181,3 @@ def _version(resource: Mapping[str, Any]) -> str:
 
 def _order(version: str) -> tuple[int, str]:
     return len(version), version
-
-
-def _newest(view: AppView) -> str:
-    return max(map(_version, view.objects), key=_order)

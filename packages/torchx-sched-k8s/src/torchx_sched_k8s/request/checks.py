@@ -79,7 +79,7 @@ def _problems_of_mounts(role: Role) -> Iterable[str]:
     paths = {SHARED_MEMORY}
     for i, mount in enumerate(role.mounts):
         if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
-            continue  # PodMaker raises MountTypeError for it
+            continue  # make_pod raises MountTypeError for it
         where = f"mounts[{i}]"
         if not mount.dst_path.startswith("/") or ":" in mount.dst_path:
             yield f"{where}: dst_path {mount.dst_path!r} must be an absolute path without a colon"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.pods import (
     ENV_REPLICA_ID,
-    REPLICA_MARK,
+    REPLICA_REFERENCE,
+    Place,
     index_variable,
-    marked,
+    make_pod,
     secret_variable,
 )
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.templates import is_template, macros
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.templates import macros, substitute_nested
 from torchx_specs.overlays import JOIN, apply_overlay, get_overlay, warn_of_flat_overlay
 
 NAMESPACE = "kubernetes"
@@ -57,16 +62,25 @@ _JOB_FIELDS = (
 _FIXED_IN_PODS = ("restartPolicy", "hostname", "subdomain")
 _FIXED_IN_JOBS = ("completionMode", "completions", "manualSelector", "selector", "template")
 
+#: The fields of a pod in which nodes expand environment variables
+#: (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment).
+_EXPANDED = re.compile(
+    r"spec\.(?:initContainers|containers)\[\d+\]"
+    r"\.(?:command\[|args\[|env\[\d+\]\.value\Z|volumeMounts\[\d+\]\.subPathExpr\Z)"
+)
 
-def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
-    """Return the overlay of one kind, or ``{}`` if there is none.
 
-    If a role's ``metadata["kubernetes"]`` contains no kind, the whole dict is an overlay of kind
-    ``V1Pod``: the form that older releases required.
+def overlay_of(target: Role | AppDef, kind: str, app_id: str) -> dict[str, Any]:
+    """Return the overlay of one kind with its macros substituted, or ``{}`` if there is none.
+
+    ``${replica_id}`` becomes a reference to the variable with the replica's index. If a role's
+    ``metadata["kubernetes"]`` contains no kind, the whole dict is an overlay of kind ``V1Pod``: the
+    form that older releases required.
 
     Args:
         target: The role or app.
         kind: The kind of overlay.
+        app_id: Name of the app in the cluster.
 
     Raises:
         RequestError: The metadata is not a dict, its file cannot be read, or it contains a kind
@@ -82,16 +96,18 @@ def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
         what = type(stored).__name__
         raise RequestError(f"{whose}: metadata['{NAMESPACE}'] must be a dict, got {what}")
     kinds = [str(key) for key in stored if key != _MARKER]
-    flat = _MARKER not in stored and _KINDS.isdisjoint(kinds)
-    if flat and isinstance(target, Role):
-        if kind != POD:
-            return {}
+    if isinstance(target, Role) and _MARKER not in stored and _KINDS.isdisjoint(kinds):
         # do not call get_overlay(): it takes the keys of several dicts for kinds, but this function
         # knows all kinds, and none of the keys is one
-        warn_of_flat_overlay(NAMESPACE, POD, stored)
-        return copy.deepcopy(dict(stored))
-    _check_kinds(whose, kinds, _ROLE_KINDS if isinstance(target, Role) else _APP_KINDS)
-    return _overlay(stored, kind) if kind in kinds else {}
+        if kind == POD:
+            warn_of_flat_overlay(NAMESPACE, POD, stored)
+        overlay = dict(stored) if kind == POD else {}
+    else:
+        _check_kinds(whose, kinds, _ROLE_KINDS if isinstance(target, Role) else _APP_KINDS)
+        overlay = _overlay(stored, kind) if kind in kinds else {}
+    values = macros.Values("", app_id, REPLICA_REFERENCE, ENV_RANK0_HOST)
+    found: dict[str, Any] = substitute_nested(overlay, values.to_dict())
+    return found
 
 
 def read_document(source: str) -> dict[str, Any]:
@@ -103,7 +119,7 @@ def read_document(source: str) -> dict[str, Any]:
     Raises:
         RequestError: The file cannot be read, or does not contain a mapping.
     """
-    return get_overlay(Role("", "", metadata={NAMESPACE: {"file": source}}), NAMESPACE, "file")
+    return _overlay({"file": source}, "file")
 
 
 def _overlay(stored: Any, kind: str) -> dict[str, Any]:
@@ -123,56 +139,57 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
         )
 
 
-def substituted(overlay: Any, values: macros.Values) -> Any:
-    """Return an overlay with its macros substituted.
+def pod_template(
+    role: Role, container: str, place: Place, opts: KubernetesOpts, *, plain: bool = False
+) -> dict[str, Any]:
+    """Return the template of a role's pods, with the role's overlay.
 
-    If all replicas of a role share one template, ``${replica_id}`` becomes a mark, which
-    :func:`set_replica_ids` replaces.
-    """
-    if isinstance(overlay, str):
-        return values.substitute(overlay) if is_template(overlay) else overlay
-    if isinstance(overlay, Mapping):
-        return {key: substituted(value, values) for key, value in overlay.items()}
-    if isinstance(overlay, (list, tuple)):
-        return type(overlay)(substituted(value, values) for value in overlay)
-    return overlay
-
-
-def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
-    """Replace the marks that stand for ``${replica_id}`` in a pod template, in place.
-
-    A node expands environment variables in ``command``, ``args``, ``env`` and ``subPathExpr``
-    (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment). In
-    these fields a mark becomes the variable that holds the replica's index. In any other field all
-    replicas would have the same text.
+    A container's variable in the overlay with the value ``${secret:NAME}`` becomes a
+    ``secretKeyRef``.
 
     Args:
-        pod: Metadata and spec of the pods, after all overlays.
-        index_path: Path of the pod's field that holds the replica's index.
+        role: The role.
+        container: Name of the container.
+        place: The labels and host names of the pods.
+        opts: The scheduler's options.
+        plain: Whether to make pods in the form for Volcano, see
+            :func:`~torchx_sched_k8s.request.pods.make_pod`. Volcano finds and restarts replicas by
+            other fields, so an overlay may change all fields.
 
     Raises:
-        RequestError: A mark is in another field.
+        RequestError: The overlay is not valid.
     """
-    for container in _containers(pod):
-        before = copy.deepcopy(container)
-        for key in ("command", "args"):
-            if container.get(key):
-                container[key] = [marked(str(text)) for text in container[key]]
-        for key, field in (("env", "value"), ("volumeMounts", "subPathExpr")):
-            for item in container.get(key) or ():
-                if isinstance(item.get(field), str):
-                    item[field] = marked(item[field])
-        names = [one.get("name") for one in container.get("env") or ()]
-        if container != before and ENV_REPLICA_ID not in names:
+    pod = make_pod(RoleTemplate(role).render(place.values()), container, place, opts, plain=plain)
+    if opts.priority_class and not plain:
+        pod["spec"]["priorityClassName"] = opts.priority_class
+    overlay = overlay_of(role, POD, place.app_id)
+    if not overlay:
+        return pod
+    overlay = _with_container(overlay, container, role.num_replicas)
+    fixed = () if plain else _FIXED_IN_PODS
+    overlay_object(pod, overlay, POD, opts, spec_fields=_POD_FIELDS, fixed=fixed)
+    for field in ("apiVersion", "kind"):
+        pod.pop(field, None)
+    for one in _containers(pod):
+        variables = one.get("env") or ()
+        for variable in variables:
+            value = variable.get("value") if isinstance(variable, dict) else None
+            found = isinstance(value, str) and secret_variable(str(variable.get("name")), value)
+            if found:
+                del variable["value"]
+                variable.update(found)
+        names = [variable.get("name") for variable in variables]
+        if any(_references(one)) and ENV_REPLICA_ID not in names:
             # a value can refer only to earlier variables, so this variable must be the first
-            container["env"] = [index_variable(index_path), *(container.get("env") or ())]
-    for where, text in _marks(pod, ""):
-        raise RequestError(
-            f"overlay {POD}: `{where}` is {text.replace(REPLICA_MARK, '${replica_id}')!r}, but all"
-            " replicas of a role have one template; use ${replica_id} in command, args, env or"
-            " `volumeMounts[].subPathExpr` (a folder of its own below one volume), or"
-            " job_api=volcano"
-        )
+            one["env"] = [index_variable(place.index_path), *variables]
+    for where, text in _references(pod):
+        if not _EXPANDED.match(where):
+            raise RequestError(
+                f"overlay {POD}: `{where}` is {text!r}, but all replicas of a role have one"
+                " template; use ${replica_id} in command, args, env or `volumeMounts[].subPathExpr`"
+                " (a folder of its own below one volume)"
+            )
+    return pod
 
 
 def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
@@ -180,162 +197,118 @@ def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
-def _marks(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each string with a mark."""
-    if isinstance(value, str) and REPLICA_MARK in value:
-        yield where, value
+def _references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and text of each string that refers to the variable with the replica's index.
+
+    The reference has the form ``${replica_id}`` in the yielded texts.
+    """
+    if isinstance(value, str) and REPLICA_REFERENCE in value:
+        yield where, value.replace(REPLICA_REFERENCE, macros.replica_id)
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _marks(item, f"{where}.{key}" if where else str(key))
+            yield from _references(item, f"{where}.{key}" if where else str(key))
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
-            yield from _marks(item, f"{where}[{i}]")
+            yield from _references(item, f"{where}[{i}]")
 
 
-def with_container(
-    overlay: dict[str, Any], name: str, container: str, replica: int | None, replicas: int
-) -> dict[str, Any]:
-    """Return an overlay whose items for the role's container have the container's name.
+def _with_container(overlay: dict[str, Any], container: str, replicas: int) -> dict[str, Any]:
+    """Return an overlay whose items for the only replica have the container's name.
 
-    In overlays for older releases, the container of a replica is ``<role>-<replica>``. With another
+    In overlays for older releases, the container of a replica is ``<role>-<replica>``. With this
     name, ``JOIN`` would add a second container, which has no image.
 
     Args:
-        overlay: The overlay of the role's pods, with macros substituted.
-        name: Name of the role in the names of objects.
+        overlay: The overlay of the role's pods.
         container: Name of the role's container.
-        replica: Index of the replica; None if all replicas share one template.
         replicas: Number of the role's replicas.
 
     Raises:
-        RequestError: An item is for one of several replicas that share one template, or for a
-            replica that does not exist.
+        RequestError: An item is for one of several replicas, or for a replica that does not exist.
     """
     spec, key = overlay.get("spec"), JOIN("containers", on="name")
     if not isinstance(spec, Mapping) or not isinstance(spec.get(key), (list, tuple)):
         return overlay
     items = []
     for item in spec[key]:
-        given = str(item.get("name")) if isinstance(item, Mapping) else ""
-        head, _, index = given.rpartition("-")
-        is_replica = head == name and index.isdigit()
-        if is_replica and (int(index) >= replicas or (replica is None and replicas > 1)):
-            have = f"its {replicas} replicas share" if replicas > 1 else "its only replica has"
-            raise RequestError(
-                f"overlay {POD}: there is no container '{given}': {have} the container"
-                f" '{container}'; use this name, or job_api=volcano for one of several replicas"
-            )
-        if is_replica and int(index) != (replica or 0):
-            continue
-        items.append({**item, "name": container} if is_replica or given == name else item)
+        name = str(item.get("name")) if isinstance(item, Mapping) else ""
+        head, _, index = name.rpartition("-")
+        if head == container and index.isdigit():
+            if replicas > 1 or index != "0":
+                have = f"its {replicas} replicas share" if replicas > 1 else "its only replica has"
+                raise RequestError(
+                    f"overlay {POD}: there is no container '{name}': {have} the container"
+                    f" '{container}'; use this name"
+                )
+            item = {**item, "name": container}
+        items.append(item)
     return {**overlay, "spec": {**spec, key: items}}
 
 
-def overlay_pod(
-    pod: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool, fixed: bool
+def overlay_job(
+    job: dict[str, Any], app: AppDef, role: Role, app_id: str, opts: KubernetesOpts
 ) -> None:
-    """Apply an overlay to a pod in place; the pod keeps the name and the labels that it has.
-
-    A container's variable with the value ``${secret:NAME}`` becomes a ``secretKeyRef``.
-
-    Args:
-        pod: Metadata and spec of the pod.
-        overlay: The overlay, as :func:`overlay_of` returns it.
-        known_only: Whether to reject fields that this version does not know.
-        fixed: Whether to reject changes of fields that TorchX needs to find and restart replicas.
+    """Apply the overlays of an app and then of a role to the role's ``batch/v1`` Job in place.
 
     Raises:
         RequestError: A field is unknown, must not be changed, or has a wrong type.
     """
-    _apply(
-        pod,
-        overlay,
-        kind=POD,
-        spec_fields=_POD_FIELDS if known_only else "",
-        fixed=_FIXED_IN_PODS if fixed else (),
-    )
-    for container in _containers(pod):
-        for variable in container.get("env") or ():
-            value = variable.get("value") if isinstance(variable, dict) else None
-            found = isinstance(value, str) and secret_variable(str(variable.get("name")), value)
-            if found:
-                del variable["value"]
-                variable.update(found)
-
-
-def overlay_job(job: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool) -> None:
-    """Apply an overlay to a ``batch/v1`` Job in place.
-
-    Args:
-        job: The Job.
-        overlay: The overlay, as :func:`overlay_of` returns it.
-        known_only: Whether to reject fields that this version does not know.
-
-    Raises:
-        RequestError: A field is unknown, must not be changed, or has a wrong type.
-    """
-    fields = _JOB_FIELDS if known_only else ""
-    _apply(job, overlay, kind=JOB, spec_fields=fields, fixed=_FIXED_IN_JOBS)
+    for target in (app, role):
+        overlay = overlay_of(target, JOB, app_id)
+        overlay_object(job, overlay, JOB, opts, spec_fields=_JOB_FIELDS, fixed=_FIXED_IN_JOBS)
 
 
 def overlay_object(
-    resource: dict[str, Any], overlay: Mapping[str, Any], kind: str, *, known_only: bool
+    resource: dict[str, Any],
+    overlay: Mapping[str, Any],
+    kind: str,
+    opts: KubernetesOpts,
+    *,
+    spec_fields: str = "",
+    fixed: tuple[str, ...] = (),
 ) -> None:
-    """Apply an overlay to an object in place. Only the cluster checks the fields of the spec.
+    """Apply an overlay to an object in place; the object keeps its name and its labels.
 
     Args:
         resource: The object.
         overlay: The overlay, as :func:`overlay_of` returns it.
-        kind: The kind of overlay, for error messages.
-        known_only: Whether to reject unknown fields of the object and its metadata.
+        kind: The kind of overlay.
+        opts: The scheduler's options, which may permit fields that this version does not know.
+        spec_fields: The known fields of the spec; empty if only the cluster checks them.
+        fixed: Fields of the spec that must not change, because TorchX needs them to find and
+            restart replicas.
 
     Raises:
-        RequestError: A field is unknown or has a wrong type.
+        RequestError: A field is unknown, must not be changed, or has a wrong type.
     """
-    _apply(resource, overlay, kind=kind, spec_fields="", fixed=(), known_only=known_only)
-
-
-def _apply(
-    base: dict[str, Any],
-    overlay: Mapping[str, Any],
-    *,
-    kind: str,
-    spec_fields: str,
-    fixed: tuple[str, ...],
-    known_only: bool | None = None,
-) -> None:
-    for where, text in _marks(overlay, "") if kind != POD else ():
+    for where, text in _references(overlay) if kind != POD else ():
         raise RequestError(
-            f"overlay {kind}: `{where}` is {text.replace(REPLICA_MARK, '${replica_id}')!r}, but a"
-            f" {kind} is one object for all replicas; use ${{replica_id}} in the overlay {POD}"
+            f"overlay {kind}: `{where}` is {text!r}, but a {kind} is one object for all replicas;"
+            f" use ${{replica_id}} in the overlay {POD}"
         )
-    metadata = base["metadata"]
+    metadata = resource["metadata"]
     kept = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
     labels = dict(metadata.get("labels") or {})
-    before = {field: copy.deepcopy(base["spec"].get(field)) for field in fixed}
+    before = {field: copy.deepcopy(resource["spec"].get(field)) for field in fixed}
     try:
-        apply_overlay(base, overlay)
+        apply_overlay(resource, overlay)
     except RequestError as e:
         raise RequestError(f"overlay {kind}: {e}") from e
-    checked = bool(spec_fields) if known_only is None else known_only
     parts = {"": _OBJECT_FIELDS, "metadata": _METADATA_FIELDS, "spec": spec_fields}
     for where, fields in parts.items():
-        part = base.get(where) if where else base
+        part = resource.get(where) if where else resource
         if not isinstance(part, dict):
             raise RequestError(
                 f"overlay {kind}: `{where}` must be a dict, got {type(part).__name__}"
             )
-        if checked and fields:
+        if opts.validate_spec is not False and fields:
             _check_known(kind, where, part, fields)
-    if kind == POD:
-        for field in ("apiVersion", "kind"):
-            base.pop(field, None)
     for field, value in kept.items():
-        base["metadata"].pop(field, None)
+        resource["metadata"].pop(field, None)
         if value is not None:
-            base["metadata"][field] = value
-    base["metadata"]["labels"] = {**(base["metadata"].get("labels") or {}), **labels}
-    changed = [field for field in fixed if base["spec"].get(field) != before[field]]
+            resource["metadata"][field] = value
+    resource["metadata"]["labels"] = {**(resource["metadata"].get("labels") or {}), **labels}
+    changed = [field for field in fixed if resource["spec"].get(field) != before[field]]
     if changed:
         names = ", ".join(f"`spec.{field}`" for field in changed)
         hint = " (set fields of pods in the overlay V1Pod)" if "template" in changed else ""

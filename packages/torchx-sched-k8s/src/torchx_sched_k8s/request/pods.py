@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import marshal
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.errors import MountTypeError
-from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s import options
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR, LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.names import port_names
@@ -35,8 +32,10 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point
 PLACEHOLDER_FIELD_PATH = "[FIELD_PATH]"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 
-#: Stands for the replica's index in a template until :func:`marked` replaces it by a variable. A
-#: user's text cannot contain this mark.
+#: A reference to the variable :data:`ENV_REPLICA_ID`, which nodes expand.
+REPLICA_REFERENCE = f"$({ENV_REPLICA_ID})"
+#: Stands for the replica's index in a role until :func:`escape` replaces it by a reference to the
+#: variable. A user's text cannot contain this mark.
 REPLICA_MARK = "\0replica\0"
 
 _NO_IMAGE = frozenset({"", NONE, MISSING})
@@ -72,58 +71,41 @@ class Place:
     subdomain: str | None = None
 
     def values(self) -> macros.Values:
-        """Return the values to substitute for macros."""
+        """Return the values to substitute for macros in a role."""
         replica = REPLICA_MARK if self.replica is None else str(self.replica)
         return macros.Values("", self.app_id, replica, ENV_RANK0_HOST)
 
 
-class PodMaker:
-    """Makes the pods of a role; the parts that all pods share are computed once.
+def make_pod(
+    role: Role, container: str, place: Place, opts: KubernetesOpts, *, plain: bool = False
+) -> dict[str, Any]:
+    """Return metadata and spec of a pod.
 
     Args:
-        template: The role.
+        role: The role. Its macros were already substituted by the values of ``place``.
+        container: Name of the container.
+        place: Names, labels and index of the pod.
         opts: The scheduler's options.
-        plain: Whether to make pods in the form that older releases used for Volcano and MCAD:
+        plain: Whether to make the pod in the form that older releases used for Volcano and MCAD:
             shared memory has no size limit, the reserve may reduce requests to 0, and empty fields
             are included.
     """
-
-    def __init__(
-        self, template: RoleTemplate, opts: KubernetesOpts, *, plain: bool = False
-    ) -> None:
-        self._template = template
-        self._references = options.env_references(opts)
-        # marshal copies a pod several times faster than copy.deepcopy
-        self._image = image_of(template.role, opts)
-        self._common = marshal.dumps(_common_pod(template.role, opts, plain))
-        self._labels = opts.labels or {}
-        self._annotations = opts.annotations or {}
-        self._entrypoint = escape(template.role.entrypoint)
-
-    def make(self, container: str, place: Place) -> dict[str, Any]:
-        """Return metadata and spec of a pod.
-
-        Args:
-            container: Name of the container.
-            place: Names, labels and index of the pod.
-        """
-        values = place.values()
-        pod: dict[str, Any] = marshal.loads(self._common)  # noqa: S302 - dumped above
-        main = pod["spec"]["containers"][0]
-        main["name"] = container
-        main["command"] = [self._entrypoint, *map(escape, self._template.args(values))]
-        main["env"] = _env(self._template.env(values), self._image, place, self._references)
-        if place.subdomain:
-            pod["spec"]["subdomain"] = place.subdomain
-        pod["metadata"] = {
-            "labels": {**self._labels, **place.labels},
-            "annotations": {
-                ANNOTATION_ISTIO_SIDECAR: "false",
-                **place.annotations,
-                **self._annotations,
-            },
-        }
-        return pod
+    spec = _pod_spec(role, opts, plain)
+    main = spec["containers"][0]
+    main["name"] = container
+    main["command"] = [escape(role.entrypoint), *map(escape, role.args)]
+    main["env"] = _env(role, place, opts)
+    if place.subdomain:
+        spec["subdomain"] = place.subdomain
+    metadata = {
+        "labels": {**(opts.labels or {}), **place.labels},
+        "annotations": {
+            ANNOTATION_ISTIO_SIDECAR: "false",
+            **place.annotations,
+            **(opts.annotations or {}),
+        },
+    }
+    return {"metadata": metadata, "spec": spec}
 
 
 def image_of(role: Role, opts: KubernetesOpts) -> str:
@@ -131,7 +113,7 @@ def image_of(role: Role, opts: KubernetesOpts) -> str:
     return opts.image if role.image in _NO_IMAGE and opts.image else str(role.image)
 
 
-def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
+def _pod_spec(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
     volumes, mounts, privileged = _volumes(role, opts, plain)
     main: dict[str, Any] = {"name": "", "image": image_of(role, opts), "command": [], "env": []}
     ports = [
@@ -167,7 +149,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
         "affinity": options.affinity(opts),
     }
     spec.update({field: value for field, value in optional.items() if value})
-    return {"spec": spec}
+    return spec
 
 
 def escape(text: str) -> str:
@@ -179,17 +161,12 @@ def escape(text: str) -> str:
     text = str(text)
     if "$" in text:
         text = _ACTIVE.sub(lambda found: found[0] * 2, text)
-    return marked(text)
+    return text.replace(REPLICA_MARK, REPLICA_REFERENCE)
 
 
 def unescape(text: str) -> str:
     """Replace ``$$`` by ``$`` as a node does; variables are not substituted."""
     return re.sub(r"\$\$", "$", text)
-
-
-def marked(text: str) -> str:
-    """Replace each REPLICA_MARK by a reference to the variable with the replica's index."""
-    return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
 
 
 def index_variable(path: str) -> dict[str, Any]:
@@ -236,10 +213,9 @@ def described_env(variables: list[dict[str, Any]]) -> dict[str, str]:
     return env
 
 
-def _env(
-    env: dict[str, str], image: str, place: Place, references: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    reserved = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image}
+def _env(role: Role, place: Place, opts: KubernetesOpts) -> list[dict[str, Any]]:
+    reserved = {ENV_RANK0_HOST: place.rank0, ENV_IMAGE: image_of(role, opts)}
+    env = dict(role.env)
     found: list[dict[str, Any]] = []
     if place.replica is None:
         # a value can refer only to earlier variables, so this variable must be the first
@@ -257,8 +233,7 @@ def _env(
             # app ids of this scheduler begin with the namespace, which the macro's value lacks
             value = f"{value[: -len(place.app_id)]}{place.namespace}:{place.app_id}"
         found.append(secret_variable(name, value) or {"name": name, "value": escape(value)})
-    if references:
-        found += [copy.deepcopy(one) for one in references if one["name"] not in env]
+    found += [one for one in options.env_references(opts) if one["name"] not in env]
     found += [{"name": name, "value": escape(value)} for name, value in reserved.items() if value]
     return found
 
@@ -319,21 +294,20 @@ def _volumes(
     privileged = False
     for i, mount in enumerate(role.mounts):
         name = f"mount-{i}"
-        if isinstance(mount, BindMount):
-            source: dict[str, Any] = {"hostPath": {"path": mount.src_path}}
-            read_only = mount.read_only
-        elif isinstance(mount, VolumeMount):
-            source = {"persistentVolumeClaim": {"claimName": mount.src}}
-            read_only = mount.read_only
-        elif isinstance(mount, DeviceMount):
+        if isinstance(mount, VolumeMount):
+            source: dict[str, Any] = {"persistentVolumeClaim": {"claimName": mount.src}}
+        elif isinstance(mount, (BindMount, DeviceMount)):
             source = {"hostPath": {"path": mount.src_path}}
-            read_only = not set(mount.permissions) & {"w", "m"}
-            privileged = True
         else:
             raise MountTypeError(
                 f"role '{role.name}': mounts[{i}] is {mount!r:.99};"
                 " it must be a BindMount, VolumeMount or DeviceMount"
             )
+        if isinstance(mount, DeviceMount):
+            read_only = not set(mount.permissions) & {"w", "m"}
+            privileged = True
+        else:
+            read_only = mount.read_only
         volumes.append({"name": name, **source})
         mounts.append({"name": name, "mountPath": mount.dst_path, "readOnly": read_only})
     for i, (source, path) in enumerate(options.volumes(opts)):

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.names.ids import random_id
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    CORE,
+    object_path,
+)
 from torchx_sched_k8s.sessions.channels import V4, V5, ChannelSocket
 from torchx_specs.errors import BackendError, TorchXError, one_line
 from torchx_specs.schedulers.api import Stream

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.sessions.ports import bridge, refused
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    CORE,
+    object_path,
+)
 from torchx_sched_k8s.sessions.channels import V4, ChannelSocket
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.schedulers.sessions import ReplicaNotRunningError
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
 _DATA, _ERROR = range(2)
 # Parts of the node's messages, in lower case, for a pod that does not run.
 _NOT_RUNNING = ("not running", "pod not found", "pod does not exist")
-# Each channel starts with the port's number, which has this many bytes.
-_PORT_BYTES = 2
 # The protocol reports a refused connection, but not an accepted one. If no report has come after
 # this many seconds, the connection counts as accepted.
 _REFUSAL_SECONDS = 0.5
@@ -88,20 +89,16 @@ def open_port(
 
 def _receive(connection: ChannelSocket, received: SimpleQueue[bytes | BackendError | None]) -> None:
     """Copy the data of a connection to a queue; put None or an error into the queue at the end."""
-    # How many bytes at the start of each channel are the port's number, not data.
-    headers = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
+    started: set[int] = set()
     try:
         while (message := connection.receive()) is not None:
             channel, data = message
-            if channel not in headers:
-                continue
-            skipped = min(headers[channel], len(data))
-            headers[channel] -= skipped
-            data = data[skipped:]
-            if data and channel == _ERROR:
+            if channel not in started:
+                started.add(channel)  # the first message of a channel is the port's number
+            elif channel == _ERROR:
                 received.put(BackendError(data.decode("utf-8", "replace")))
                 return
-            if data:
+            elif channel == _DATA:
                 received.put(data)
     except BackendError as e:
         received.put(e)

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.jobs.pending_reasons import explained
-from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of, main_container
-from torchx_sched_k8s.cluster.workloads import workloads_of
+from torchx_sched_k8s.cluster.kueue import waiting_in_queue
+from torchx_sched_k8s.cluster.labels import main_container
 from torchx_sched_k8s.request.pods import described_env, unescape
-from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.status.views import AppView, RoleView
-from torchx_specs.errors import one_line
+from torchx_sched_k8s.status.views import (
+    AppView,
+    RoleView,
+    creation,
+)
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -38,7 +39,7 @@ def describe(
         cluster: The cluster. It is queried for events if a pod is missing, and for events or
             Kueue's workload if ``view`` and ``pods`` do not show why the app waits.
         namespace: Namespace of the app.
-        app_id: Name of the app in the cluster.
+        app_id: The app.
         view: The app's data, read from its Jobs.
         pods: All pods of the app.
     """
@@ -66,7 +67,8 @@ def describe(
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
-            message = explained(_in_queue(cluster, namespace, view) or message, PENDING)
+            waiting = waiting_in_queue(cluster, namespace, view.objects)
+            message = explained(waiting or message, PENDING)
             message = message or _first_reason(replicas, AppState.PENDING)
             message = message or explained(_event(cluster, namespace, view, pods), PENDING)
     elif state == AppState.FAILED:
@@ -78,7 +80,7 @@ def describe(
         ended = is_terminal(view.state) and all(is_terminal(role.state) for role in view.roles)
         message = view.supervision.message(cluster, namespace, pods, message, ended=ended)
     described = DescribeAppResponse(
-        f"{namespace}:{app_id}",
+        app_id,
         state,
         num_restarts=max([view.restarts, *(replica.restarts for replica in replicas)]),
         msg=message or NONE,
@@ -98,7 +100,7 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
     found: dict[int, list[Pod]] = {}
     for pod in pods:
         if pod.role_index == role.index or (pod.role_index < 0 and pod.role == role.name):
-            found.setdefault(pod.index, []).append(pod)
+            found.setdefault(pod.id, []).append(pod)
     return {index: latest(attempts) for index, attempts in found.items()}
 
 
@@ -123,7 +125,7 @@ def _role_status(
             reason = reason or _reason_of_attempt(attempts, index, lost)
         elif state == AppState.FAILED and pod is None:
             reason = lost.reasons.get(index, "")
-        if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
+        if state == AppState.FAILED and (pod is None or not pod.has_ended) and not reason:
             reason = f"ended because {broken}"
         if state == AppState.PENDING:
             reason = explained(reason, PENDING)
@@ -132,14 +134,14 @@ def _role_status(
                 index,
                 state,
                 role.name,
-                hostname=pod.host if pod else "",
-                hostaddr=pod.address if pod else None,
+                hostname=pod.hostname if pod else "",
+                hostaddr=pod.hostaddr if pod else None,
                 reason=reason,
                 exit_code=pod.exit_code if pod else None,
                 node=pod.node if pod else None,
                 restarts=_restarts(attempts) + lost.counts.get(index, 0),
-                started=pod.began if pod and state != AppState.PENDING else None,
-                ended=pod.finished if pod and is_terminal(state) else None,
+                started=pod.started if pod and state != AppState.PENDING else None,
+                ended=pod.ended if pod and is_terminal(state) else None,
             )
         )
     return RoleStatus(role.name, replicas)
@@ -212,33 +214,6 @@ def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
     return f"{matching[0].role}/{matching[0].id}: {matching[0].reason}" if matching else ""
 
 
-def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
-    """Return why an app waits in a Kueue queue; empty if there is no known reason."""
-    waiting = [
-        one
-        for one in view.objects
-        if (one.get("spec") or {}).get("suspend") and LABEL_QUEUE in labels_of(one)
-    ]
-    if not waiting:
-        return ""
-    queue = labels_of(waiting[0])[LABEL_QUEUE]
-    try:
-        found = workloads_of(cluster, namespace, waiting[0], "find Kueue's workload")
-    except ApiError as e:
-        if e.status == 404:
-            return (
-                f"waiting in Kueue's queue {queue}, but Kueue is not installed in this cluster;"
-                " delete the app, and submit it without the option queue"
-            )
-        return ""  # the user may lack the right to read workloads
-    for workload in found.values():
-        for condition in (workload.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
-                reason = one_line(condition.get("message") or condition.get("reason") or "")
-                return f"waiting in Kueue's queue {queue}: {reason}"
-    return ""
-
-
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
     """Return the text of the last warning event of a Job without pods, or of a waiting pod.
 
@@ -247,18 +222,10 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
     reason = view.backend.waiting_reason(cluster, namespace, view)
     if reason:
         return reason
-    about = ""
-    for role in view.roles:
-        own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]
-        if role.wants_pods and not own_pods:
-            about = role.owner
-            break
-    if not about:
-        waiting = [p for p in pods if p.state == AppState.PENDING and not p.started]
-        about = waiting[0].name if waiting else ""
-    if not about:
-        return ""
-    return last_warning(cluster, namespace, about)
+    missing = (role.owner for role in view.roles if role.wants_pods and not _pods_of(role, pods))
+    waiting = (pod.name for pod in pods if pod.state == AppState.PENDING and not pod.has_log)
+    about = next(missing, "") or next(waiting, "")
+    return last_warning(cluster, namespace, about) if about else ""
 
 
 def described_role(role: RoleView) -> Role:
@@ -314,17 +281,15 @@ def _resource(limits: Mapping[str, Any]) -> Resource:
     from kubernetes.utils import quantity
 
     library: Any = quantity  # the library has no types
-    cpu, gpu, memory = -1.0, 0, -1
-    devices: dict[str, int] = {}
-    for name, text in limits.items():
-        amount = library.parse_quantity(text)
-        if name == "cpu":
-            cpu = float(amount)
-        elif name == "memory":
-            memory = int(amount / 10**6)
-        elif name.endswith("/gpu"):
-            gpu = int(amount)
-        elif "/" in name:
-            devices[name] = int(amount)
-    whole: Any = int(cpu) if cpu == int(cpu) else cpu
-    return Resource(cpu=whole, gpu=gpu, memMB=memory, devices=devices)
+    amounts = {name: library.parse_quantity(text) for name, text in limits.items()}
+    cpu: Any = float(amounts.get("cpu", -1))
+    return Resource(
+        cpu=int(cpu) if cpu == int(cpu) else cpu,
+        gpu=sum(int(number) for name, number in amounts.items() if name.endswith("/gpu")),
+        memMB=int(amounts["memory"] / 10**6) if "memory" in amounts else -1,
+        devices={
+            name: int(number)
+            for name, number in amounts.items()
+            if "/" in name and not name.endswith("/gpu")
+        },
+    )

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
-from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
-from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
+from torchx_sched_k8s.cluster.labels import (
+    BATCH,
+    CORE,
+    LABEL_ROLE_INDEX,
+    labels_of,
+    object_path,
+)
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
 from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line
@@ -127,11 +132,9 @@ def failed_volcano_pods(
     for task in (view.objects[0].get("spec") or {}).get("tasks") or ():
         actions = {str(policy.get("action")) for policy in task.get("policies") or ()}
         for action in sorted(actions & _DELETING_ACTIONS):
-            labels = labels_of(task["template"])
-            role = int(labels.get(LABEL_ROLE_INDEX) or 0)
-            first = int(labels.get(LABEL_REPLICA_ID) or 0)
-            missing = set(range(first, first + int(task.get("replicas") or 1)))
-            for index in missing - pods.get(role, {}).keys():
+            role = int(labels_of(task["template"]).get(LABEL_ROLE_INDEX) or 0)
+            wanted = set(range(int(task.get("replicas") or 1)))
+            for index in wanted - pods.get(role, {}).keys():
                 reason = f"deleted: Volcano's {action} keeps no pod, so exit code and log are lost"
                 lost.setdefault(role, LostPods()).reasons[index] = reason
     return lost

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.signals import exit_signal, signal_name
@@ -14,6 +13,7 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
+    CORE,
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
@@ -21,10 +21,10 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
     main_container,
+    object_path,
 )
-from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, ReplicaStatus
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -50,62 +50,41 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "Evicted",
     "DeletionByTaintManager": "Evicted",
 }
-#: A name of a Job's pod ends with the index and random text. A name of Volcano's pod ends with the
-#: index, or with the index and ``-0`` if each replica is a task.
-_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0|-[a-z0-9]{5})?\Z")
+#: A name of a Job's pod ends with the index and random text, one of Volcano's pod with the index.
+_INDEX_OF_NAME = re.compile(r"-(\d+)(?:-[a-z0-9]{5})?\Z")
 
 
-@dataclass(frozen=True)
-class Pod:
-    """One pod of a replica.
+@dataclass(kw_only=True)
+class Pod(ReplicaStatus):
+    """One pod, and what it shows of its replica.
+
+    The exit code may be that of the container's run before a restart.
 
     Attributes:
         name: Name of the pod.
-        role: Name of the role.
         role_index: Index of the role in its app; -1 if unknown.
-        index: Index of the replica in its role.
         created: Time of the pod's creation, as text in the form of the API.
-        state: State of the replica.
-        reason: Why the replica is in this state; empty if there is nothing to show.
-        exit_code: Exit code of the container, or of its run before a restart; None if unknown.
-        node: Name of the pod's node; None if unknown.
-        host: Host name by which other replicas reach the pod.
-        address: IP address of the pod; None if unknown.
-        restarts: How many times the container was restarted.
         container: Name of the role's container.
-        started: Whether the container may have written to its log.
+        has_log: Whether the container may have written to its log.
         leaving: Whether the pod is being deleted.
         attempt: How many times JobSet, or the supervisor of an app with the option ``requeue``, had
             restarted the app when the pod was created.
         uid: Unique id of the pod; a later pod may have the same name.
         disrupted: Whether the pod was evicted or preempted, or its node was lost.
-        began: When the container started last; None if it has not started.
-        finished: When the container ended; None if it has not ended.
     """
 
     name: str
-    role: str
     role_index: int
-    index: int
     created: str
-    state: AppState
-    reason: str
-    exit_code: int | None
-    node: str | None
-    host: str
-    address: str | None
-    restarts: int
     container: str
-    started: bool
+    has_log: bool
     leaving: bool
     attempt: int
-    uid: str = ""
-    disrupted: bool = False
-    began: datetime | None = None
-    finished: datetime | None = None
+    uid: str
+    disrupted: bool
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the role's container has ended."""
         return self.state in (AppState.SUCCEEDED, AppState.FAILED)
 
@@ -117,7 +96,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     labels = labels_of(pod)
     name = str(metadata["name"])
     container = str(main_container(pod).get("name") or "")
-    main = _status_of(container, status.get("containerStatuses") or ())
+    statuses = status.get("containerStatuses") or [{}]
+    main = next((one for one in statuses if one.get("name") == container), statuses[0])
     state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     now = main.get("state") or {}
@@ -134,17 +114,17 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         name=name,
         role=str(annotations_of(pod).get(ANNOTATION_ROLE_NAME) or labels.get(LABEL_ROLE_NAME, "")),
         role_index=int(labels.get(LABEL_ROLE_INDEX) or -1),
-        index=_index_of(pod, name),
+        id=_index_of(pod, name),
         created=str(metadata.get("creationTimestamp") or ""),
         state=state,
         reason="; ".join(filter(None, (reason, _others_run(container, state, status)))),
         exit_code=last.get("exitCode"),
         node=spec.get("nodeName"),
-        host=host,
-        address=status.get("podIP"),
+        hostname=host,
+        hostaddr=status.get("podIP"),
         restarts=int(main.get("restartCount") or 0),
         container=container,
-        started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
+        has_log=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
         leaving=bool(metadata.get("deletionTimestamp")),
         attempt=int(
             labels.get("jobset.sigs.k8s.io/restart-attempt")
@@ -153,8 +133,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         ),
         uid=str(metadata.get("uid") or name),
         disrupted=conditions.get("DisruptionTarget") == "True",
-        began=datetime_of((now.get("running") or last).get("startedAt")),
-        finished=datetime_of((ended or {}).get("finishedAt")),
+        started=datetime_of((now.get("running") or last).get("startedAt")),
+        ended=datetime_of((ended or {}).get("finishedAt")),
     )
 
 
@@ -182,12 +162,7 @@ def _without_unused_fields(data: dict[str, Any]) -> dict[str, Any]:
 def latest(pods: Iterable[Pod]) -> list[Pod]:
     """Return pods in the order of their attempts; the last pod is of the latest attempt."""
     # of several pods created in the same second, the pod that has not ended is the latest
-    return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.ended, pod.name))
-
-
-def _status_of(container: str, statuses: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    found = list(statuses)
-    return next((s for s in found if s.get("name") == container), found[0] if found else {})
+    return sorted(pods, key=lambda pod: (pod.attempt, pod.created, not pod.has_ended, pod.name))
 
 
 def _index_of(pod: Mapping[str, Any], name: str) -> int:
@@ -257,7 +232,8 @@ def _reason(
         return "time limit reached (option time)"
     if status.get("reason") and state != AppState.RUNNING:
         return _with_message(status["reason"], status.get("message"))
-    for ending in (now.get("terminated"), *_init_containers_ended(status)):
+    inits = [one.get("state") or {} for one in status.get("initContainerStatuses") or ()]
+    for ending in (one.get("terminated") for one in (now, *inits)):
         if ending and (ending.get("exitCode") or ending.get("reason") == "OOMKilled"):
             return _exit_reason(ending)
     if state == AppState.PENDING:
@@ -276,14 +252,6 @@ def _reason(
     if last and main.get("restartCount"):
         return f"restarted after {_exit_reason(last)}"
     return ""
-
-
-def _init_containers_ended(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the field ``terminated`` of each init container, or {} if it has not ended."""
-    return [
-        (one.get("state") or {}).get("terminated") or {}
-        for one in status.get("initContainerStatuses") or ()
-    ]
 
 
 def _waiting(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

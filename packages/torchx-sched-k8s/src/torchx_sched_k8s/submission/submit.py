@@ -13,12 +13,14 @@ from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.supervision import find_owner, find_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.labels import (
+    CORE,
     LABEL_APP_NAME,
     LABEL_UNIQUE_NAME,
+    RBAC,
     labels_of,
+    object_path,
     selector,
 )
-from torchx_sched_k8s.cluster.paths import CORE, RBAC, object_path
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
 from torchx_sched_k8s.submission import unfinished
 from torchx_specs.errors import BackendError
@@ -197,12 +199,11 @@ class _Submission:
         try:
             self._create(resource, dry_run=True)
         except ApiError as e:
-            if _NO_DRY_RUN in e.message:
-                return  # a webhook does not support dry runs: it checks the object at its creation
             # a dry run does not create the Role, so a binding to it gets 404, not 403
-            if e.status != 404 or resource.get("kind") != "RoleBinding":
-                raise
-            if isinstance(e, RefusedRequestError):
+            role_is_missing = e.status == 404 and not isinstance(e, RefusedRequestError)
+            is_binding = resource.get("kind") == "RoleBinding"
+            # a webhook that does not support dry runs checks the object at its creation
+            if _NO_DRY_RUN not in e.message and not (is_binding and role_is_missing):
                 raise
 
     def _remove(self, resource: Mapping[str, Any]) -> None:

@@ -1,1 +1,0 @@
-"""Cancel and delete apps."""
