@@ -103,11 +103,6 @@ class AppFiles:
         """
         return path.removeprefix(self._prefix), self._fd
 
-    def event_path(self, path: str) -> str:
-        """Return a path for watching a file, on Linux; it leads through the open folder."""
-        name, folder = self.locate(path)
-        return os.path.join(f"/proc/self/fd/{folder}", name)
-
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file, and return its descriptor.
 

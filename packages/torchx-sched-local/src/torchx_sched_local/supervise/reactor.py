@@ -1,4 +1,4 @@
-"""An event loop for processes that end, files that change, and timers."""
+"""An event loop for processes that end, and timers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
 from torchx_sched_local.supervise.processes.replica_processes import open_pidfd
-
-if TYPE_CHECKING:
-    from torchx_sched_local.supervise.file_events import FileEvents
 
 Callback = Callable[[], object]
 
@@ -44,13 +39,9 @@ class Reactor:
 
     The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`,
     and :meth:`hold`.
-
-    Attributes:
-        left_processes: Searches for the processes that the apps of this loop have left.
     """
 
     def __init__(self) -> None:
-        self.left_processes = LeftProcesses(self)
         self._selector = selectors.DefaultSelector()
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake_end, False)
@@ -59,9 +50,6 @@ class Reactor:
         self._soon: deque[Callback] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
-        self._files: FileEvents | None = None
-        self._has_no_events = False
-        self._on_change: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
@@ -125,34 +113,6 @@ class Reactor:
         self._selector.register(fd, selectors.EVENT_READ, ended)
         return True
 
-    def on_change(self, path: str, callback: Callback) -> int | None:
-        """Call a function whenever a file was written to.
-
-        Returns:
-            A key for :meth:`unwatch`, or None if the file does not exist or cannot be watched.
-        """
-        if self._has_no_events:
-            return None
-        try:
-            from torchx_sched_local.supervise.file_events import FileEvents
-
-            if self._files is None:
-                self._files = FileEvents()
-                self._selector.register(self._files, selectors.EVENT_READ, self._files_changed)
-            key = self._files.watch(path)
-        except FileNotFoundError:
-            return None
-        except (OSError, ImportError):
-            self._has_no_events = True
-            return None
-        self._on_change[key] = callback
-        return key
-
-    def unwatch(self, key: int) -> None:
-        """Undo an :meth:`on_change`."""
-        if self._on_change.pop(key, None) is not None and self._files is not None:
-            self._files.unwatch(key)
-
     def run(self) -> None:
         """Run the loop until no caller holds it. This method may be called only once."""
         while True:
@@ -161,11 +121,8 @@ class Reactor:
                     self._ended = True
                     break
             self._once()
-        if self._files is not None:
-            self._files.close()
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, int):
-                os.close(key.fileobj)
+            os.close(key.fd)
         self._selector.close()
         os.close(self._wake)
 
@@ -195,13 +152,6 @@ class Reactor:
                 pass
         except BlockingIOError:
             pass
-
-    def _files_changed(self) -> None:
-        if self._files is not None:
-            for key in self._files.read():
-                callback = self._on_change.get(key)
-                if callback is not None:
-                    _call(callback)
 
 
 def _call(callback: Callback) -> None:

@@ -11,8 +11,8 @@ from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.load_app import End, find_end, load_app, new_run
+from torchx_sched_local.supervise.processes.process_table import exit_code_of_child
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
-from torchx_sched_local.supervise.processes.spawn import child_exit_code
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
@@ -123,7 +123,7 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
             process = replica.process
             if process is None or is_terminal(replica.state) or identify(process.pid) != process:
                 continue
-            code = child_exit_code(process.pid)
+            code = exit_code_of_child(process.pid)
             if code is not None:
                 state = AppState.FAILED if code else AppState.SUCCEEDED
                 reason = describe_exit(code)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
@@ -31,11 +32,14 @@ from torchx_sched_local.store.retention import delete_old_apps
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import (
     process_table,
-    replica_processes,
     terminate,
 )
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-from torchx_sched_local.supervise.processes.spawn import is_child, read_exit_code
+from torchx_sched_local.supervise.processes.replica_processes import (
+    ProcessId,
+    Spared,
+    has_left_processes,
+    identify_child,
+)
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_specs.errors import BackendError, TorchXError
@@ -51,12 +55,11 @@ Spawn = Callable[[ReplicaIndex, int], Any]
 # The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A
 # shell turns this signal into an exit code.
 _PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
-# How long after the start to begin to watch log files. The logs of a replica that ends earlier are
-# merged at its end.
-_WATCH_AFTER_SECONDS = 0.02
-_MERGE_PAUSE_SECONDS = 0.005
-# The shortest and the longest pause between two merges in seconds, if there are no file events.
-_MERGE_POLL_SECONDS = (0.05, 1.0)
+# The pause between two looks at the logs of all running replicas, in seconds: after new lines, and
+# while there are none. Of many logs, the pause grows with their number, so that the looks take at
+# most a few percent of a processor.
+_MERGE_SECONDS = (0.02, 0.1)
+_MERGE_SECONDS_PER_LOG = 0.0002
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
 # How often to try to start a replica that waits for a GPU, or for other resources of the machine.
@@ -167,11 +170,7 @@ class Supervision:
         self._retries: dict[object, int] = {}
         self._waiting = deque(self._indices())
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
-        self._watches: dict[ReplicaIndex, list[int]] = {}
-        self._is_polling = False
-        self._dirty: set[ReplicaIndex] = set()
-        self._merge_timer: Timer | None = None
-        self._poll_seconds = _MERGE_POLL_SECONDS[0]
+        self._merge_pause = _MERGE_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
         self._failed_indices: set[ReplicaIndex] = set()
@@ -180,7 +179,6 @@ class Supervision:
         self._succeeded: set[ReplicaIndex] = set()
         self._is_cleaned = False
         self._is_check_pending = False
-        self._is_searching = False
 
     # -- The methods below record events.
 
@@ -234,7 +232,7 @@ class Supervision:
     def record_start(self, index: ReplicaIndex, process: Any) -> None:
         """Record that a replica was started."""
         self._open_logs(index)
-        self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
+        self.record(["start", *index, *identify_child(process.pid), time.time()])
 
     def _open_logs(self, index: ReplicaIndex) -> ReplicaLogs | None:
         param = self._param(index)
@@ -302,6 +300,7 @@ class Supervision:
             if index not in running and replica.state == AppState.FAILED:
                 self._on_final_failure(index)
         self._check_end_soon()
+        self._reactor.call_later(self._merge_pause, self._merge_running)
 
     def abort(self) -> None:
         """Kill all processes, and mark the app: a later :meth:`begin` ends it as CANCELLED."""
@@ -351,13 +350,13 @@ class Supervision:
             return
         if not self._record_exit(index, process):
             check = partial(self._check_process, index, process)
-            if not (is_child(process) and self._reactor.on_exit(process.pid, check)):
+            if not (_is_child(process) and self._reactor.on_exit(process.pid, check)):
                 self._reactor.call_later(_EXIT_POLL_SECONDS, check)
 
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
         reaped = process_table.now()
-        exit_code = read_exit_code(process)
+        exit_code = _read_exit_code(process)
         if exit_code is None:
             return False
         del self._running[index]
@@ -432,8 +431,6 @@ class Supervision:
         """End what the first process of an element has left, and forget its logs."""
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGTERM)
-        for key in self._watches.pop(index, []):
-            self._reactor.unwatch(key)
         if not self._may_retry and not self._problems:
             self._logs.pop(index, None)
 
@@ -543,9 +540,8 @@ class Supervision:
                 self._terminate({index}, "cancelled", partial(self._release_gpus, index))
 
     def _observe(self, index: ReplicaIndex, process: Any) -> None:
-        """Watch the end, the logs and the time limit of a process that was just started."""
+        """Watch the end and the time limit of a process that was just started."""
         self._reactor.call_next(partial(self._check_process, index, process))
-        self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
         self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
@@ -635,50 +631,15 @@ class Supervision:
 
     # -- The methods below merge logs.
 
-    def _watch(self, index: ReplicaIndex) -> None:
-        """Watch the logs of a running replica, and merge what it has written so far."""
-        logs = self._logs.get(index)
-        if logs is None or index in self._watches or index not in self._running:
-            return
-        keys = [
-            self._reactor.on_change(
-                self.folder.files.event_path(path), lambda: self._on_log_change(index)
-            )
-            for path in dict.fromkeys((logs.stdout, logs.stderr))
-        ]
-        if None not in keys:
-            self._watches[index] = [key for key in keys if key is not None]
-            self._merge([index])
-        elif not self._is_polling:
-            self._is_polling = True
-            self._poll_logs()
-
-    def _poll_logs(self) -> None:
+    def _merge_running(self) -> None:
+        """Merge what the running replicas have written, now and again after a pause."""
         if self.ended.is_set():
             return
-        shortest, longest = _MERGE_POLL_SECONDS
-        has_merged = self._merge(self._logs)
-        self._poll_seconds = shortest if has_merged else min(self._poll_seconds * 1.5, longest)
-        self._reactor.call_later(self._poll_seconds, self._poll_logs)
-
-    def _on_log_change(self, index: ReplicaIndex) -> None:
-        if self._merge_timer is None:
-            # Merge at once, but then pause: a busy writer causes thousands of events.
-            self._merge([index])
-            self._merge_later(_MERGE_PAUSE_SECONDS)
-        else:
-            self._dirty.add(index)
-
-    def _merge_later(self, seconds: float) -> None:
-        if self._merge_timer is None:
-            self._merge_timer = self._reactor.call_later(seconds, self._merge_dirty)
-
-    def _merge_dirty(self) -> None:
-        self._merge_timer = None
-        if self._dirty and not self.ended.is_set():
-            dirty, self._dirty = self._dirty, set()
-            self._merge(dirty)
-            self._merge_later(_MERGE_PAUSE_SECONDS)
+        has_merged = self._merge(self._running)
+        shortest, longest = _MERGE_SECONDS
+        self._merge_pause = shortest if has_merged else min(self._merge_pause * 1.5, longest)
+        pause = max(self._merge_pause, _MERGE_SECONDS_PER_LOG * len(self._running))
+        self._reactor.call_later(pause, self._merge_running)
 
     def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
         has_merged = False
@@ -689,10 +650,7 @@ class Supervision:
             try:
                 has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
-                if not final:  # for example, no descriptor is free
-                    self._dirty.add(index)
-                    self._merge_later(_MERGE_POLL_SECONDS[1])
-                else:
+                if final:  # else for example no descriptor is free, and the next look tries again
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
@@ -712,37 +670,16 @@ class Supervision:
         """End the app and its left processes if no replica runs; otherwise write the events."""
         self._is_check_pending = False
         self._start_waiting()
-        if not self._is_idle():
-            self._try_flush()
-        elif self._is_cleaned:
+        # Write the exit codes now: this process may be killed while the left processes end.
+        self._try_flush()
+        if self._running or self._operations or self._waiting or self.ended.is_set():
+            return
+        leaders, marks = self.run.leaders(), self.run.marks()
+        if self._is_cleaned or not has_left_processes(leaders, marks, self._spared()):
             self._finish()
-        elif not self._is_searching:
-            # Write the exit codes now: this process may be killed during the search, or while the
-            # left processes end.
-            self._try_flush()
-            if replica_processes.has_left_descendants(self.run.leaders(), self._spared()):
-                self._end_left_processes()
-                return
-            self._is_searching = True
-            self._reactor.left_processes.search(self.run.marks(), self._on_search)
-
-    def _is_idle(self) -> bool:
-        """Return True if the app has no replica left and has not ended."""
-        is_busy = self._running or self._operations or self._waiting
-        return not is_busy and not self.ended.is_set()
-
-    def _on_search(self, has_left_processes: bool) -> None:
-        self._is_searching = False
-        if not self._is_idle():
-            return  # the app was cancelled during the search; after that, _check_end runs again
-        if has_left_processes:
-            self._end_left_processes()
         else:
-            self._finish()
-
-    def _end_left_processes(self) -> None:
-        self._is_cleaned = True
-        self._terminate_app("")
+            self._is_cleaned = True
+            self._terminate_app("")
 
     def _try_flush(self) -> None:
         """Write the recorded events, or keep them for the next flush if the disk is full."""
@@ -773,9 +710,6 @@ class Supervision:
             self._reactor.release()
 
     def _write_end(self) -> None:
-        for keys in self._watches.values():
-            for key in keys:
-                self._reactor.unwatch(key)
         self._merge(self._logs, final=True)
         # An app has succeeded if all of its replicas ended with 0 before the cancellation.
         is_cancelled = self._is_cancelled or self._is_marked()
@@ -821,7 +755,7 @@ class Supervision:
             self.run.apply(event)
         return self.run.is_cancelled(k)
 
-    def _spared(self) -> replica_processes.Spared | None:
+    def _spared(self) -> Spared | None:
         return self.own_pids() - {p.pid for p in self._running.values()} if self._adopts else None
 
     def _indices(self) -> list[ReplicaIndex]:
@@ -832,6 +766,26 @@ class Supervision:
 
     def _param(self, index: ReplicaIndex) -> Any:
         return self._params[index[0]][index[1]]
+
+
+def _is_child(process: Any) -> bool:
+    """Return True if a process is a child of this process that was not reaped.
+
+    Args:
+        process: What the scheduler has started. A subclass of it may start something else than a
+            process of this machine.
+    """
+    return isinstance(process, subprocess.Popen) and process.returncode is None
+
+
+def _read_exit_code(process: Any) -> int | None:
+    """Return the exit code of a process, negative for a signal; None while the process runs.
+
+    A child of this process is not reaped, so that another process can read the exit code if this
+    process is killed.
+    """
+    code = process_table.exit_code_of_child(process.pid) if _is_child(process) else None
+    return process.poll() if code is None else code
 
 
 def _describe(replica: ReplicaRun) -> str:

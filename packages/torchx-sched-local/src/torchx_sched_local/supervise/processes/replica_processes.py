@@ -23,7 +23,7 @@ import functools
 import os
 import resource
 import signal
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import NamedTuple
 
 from torchx_sched_local.supervise.processes import process_table
@@ -227,11 +227,13 @@ def find_processes(
     }
 
 
-def has_left_descendants(leaders: Iterable[Leader], spared: Spared | None = None) -> bool:
-    """Return True if a child that is not spared, or a process group of a leader, still exists.
+def has_left_processes(
+    leaders: Iterable[Leader], marks: Marks, spared: Spared | None = None
+) -> bool:
+    """Return True if the leaders, which have all been reaped, may have left processes.
 
-    This takes some microseconds. Call it only after all leaders have ended. The arguments are those
-    of :func:`find_processes`.
+    The result is also True if too many files are open to find this out. The arguments are those of
+    :func:`find_processes`.
     """
     if spared is not None and process_table.children() - spared:
         return True
@@ -243,26 +245,10 @@ def has_left_descendants(leaders: Iterable[Leader], spared: Spared | None = None
             return True
         except ProcessLookupError:
             pass
-    return False
-
-
-def find_marked(groups: Sequence[Marks]) -> set[int]:
-    """Return the indices of the groups of marks that living processes of this user have.
-
-    The processes are read once for all groups.
-
-    Raises:
-        OSError: Too many files are open, so processes cannot be read.
-    """
-    found: set[int] = set()
-    for pid in process_table.pids_of_user():
-        tokens, paths = process_table.read_tokens(pid), process_table.output_files(pid)
-        for i, marks in enumerate(groups):
-            if any(map(marks.owns_token, tokens)) or any(map(marks.owns_output, paths)):
-                found.add(i)
-        if len(found) == len(groups):
-            break
-    return found
+    try:
+        return any(map(marks.match, process_table.pids_of_user()))
+    except OSError:
+        return True
 
 
 def _identified(leaders: Iterable[Leader]) -> list[Leader]:
