@@ -135,12 +135,13 @@ def test_app_deleted_by_another_scheduler_does_not_exist(
 
 
 def test_deleted_app_does_not_exist_even_before_its_supervision_has_ended(
-    scheduler: LocalScheduler, other: LocalScheduler
+    scheduler: LocalScheduler, other: LocalScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
     gate = threading.Event()
-    supervision = scheduler._apps[app_id].supervision
-    supervision.on_end.append(lambda _: gate.wait(20))
+    app = scheduler._apps[app_id]
+    supervision = app.supervision
+    monkeypatch.setattr(app, "set_state", lambda _: gate.wait(20))
     try:
         other.delete(app_id)
         assert not supervision.ended.is_set()

@@ -238,10 +238,6 @@ def _handle_argument(function: F) -> F:
     return click.argument("handle", metavar="HANDLE", callback=complete)(function)
 
 
-def _states(names: tuple[str, ...]) -> list[ElementState]:
-    return [ElementState(name.upper()) for name in names]
-
-
 @command.command("list")
 @output_option
 def list_sweeps(output_format: str) -> None:
@@ -426,7 +422,7 @@ def results(
     best: str | None,
 ) -> None:
     """Show the parameters, state, duration and metrics of each element of the sweep HANDLE."""
-    elements: list[ElementRecord] = api.results(handle, _states(states))
+    elements: list[ElementRecord] = api.results(handle, [ElementState(state) for state in states])
     metrics = api.metrics(elements) if with_metrics else {}
     values = element_values(elements, metrics)
     if best:

@@ -193,14 +193,9 @@ class AppFolder:
             data = os.pread(self._fd, size - self._seen, self._seen)
         except OSError:
             return []  # the journal is closed, or its disk is defective
-        found = []
         end = data.rfind(b"\n") + 1
-        for line in data[:end].split(b"\n"):
-            if records.text_of(line).startswith(_CANCEL):
-                with contextlib.suppress(ValueError):
-                    found.append(records.decode(line))
         self._seen += end
-        return found
+        return [*records.decode_kind(data[:end], _CANCEL)]
 
     def sync(self) -> None:
         """Wait until the journal and the outcome are on the disk.
@@ -410,12 +405,8 @@ class AppFolder:
                 os.close(fd)
         except OSError:
             return None
-        for line in last[: last.rfind(b"\n") + 1].split(b"\n"):
-            if records.text_of(line).startswith(_END):
-                with contextlib.suppress(ValueError):
-                    event = records.decode(line)
-                    return AppState(event[1]), float(event[-1])
-        return None
+        event = next(records.decode_kind(last[: last.rfind(b"\n") + 1], _END), None)
+        return None if event is None else (AppState(event[1]), float(event[-1]))
 
     def _read_head(self, kind: bytes) -> dict[str, Any] | None:
         """Return the data of the first record of a kind; None if it is missing or damaged."""

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torchx_kit
 import torchx_sched_local
@@ -210,7 +210,7 @@ def _run(folder: AppFolder, app_id: str) -> int:
     guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor, begin = _start(folder, app_id, guard)
+        supervision, reactor = _start(folder, app_id, guard)
     except TorchXError as e:
         guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
@@ -222,25 +222,21 @@ def _run(folder: AppFolder, app_id: str) -> int:
         os.close(report_fd)
     else:
         supervision.abort()
-    reactor.call_soon(begin)
+    reactor.call_soon(supervision.begin)
     # The request of an array may have thousands of objects, which stay until the end.
     gc.freeze()
-    # After `begin`: before it, the replicas would pass for adopted children, and their exit codes
-    # would be lost.
     reactor.call_soon(lambda: _reap_orphans(supervision, reactor))
     reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor, Any]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor]:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.replicas import _LocalAppDef
-    from torchx_sched_local.supervise.start_replicas import launch
-    from torchx_sched_local.supervise.supervision import Policy
-    from torchx_specs.model.app import RetryPolicy
+    from torchx_sched_local.supervise.supervision import Supervision
 
     try:
         folder.open_journal()
@@ -251,24 +247,14 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
         raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
     reactor = Reactor()
     reactor.hold()
+    popen = LocalScheduler(data["session"], CWDImageProvider)._popen
+    local_app = _LocalAppDef(request.app_id, request.log_dir)
     try:
-        supervision, running = launch(
-            reactor,
-            folder,
-            request,
-            [
-                Policy(r["max_retries"], RetryPolicy(r["retry_policy"]), r["ends_app"])
-                for r in data["roles"]
-            ],
-            LocalScheduler(data["session"], CWDImageProvider)._popen,
-            _LocalAppDef(request.app_id, request.log_dir),
-            starter=data["starter"],
-            fail_together=bool(data.get("fail_together")),
-            parent=guard,
-        )
+        supervision = Supervision(reactor, folder, data, request, popen, local_app, guard)
+        supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e
-    return supervision, reactor, lambda: supervision.begin(running)
+    return supervision, reactor
 
 
 def _adopt_orphans() -> None:

@@ -15,42 +15,49 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules, committed_step, is_requested, refusal
+from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
-from torchx_sched_local.errors import is_temporary
+from torchx_sched_local.errors import PROGRAM_ERRORS, folder_error, is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
+from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
+from torchx_sched_local.store.app_run import Event, ReplicaRun
+from torchx_sched_local.store.load_app import may_retry, new_run
 from torchx_sched_local.store.retention import delete_old_apps
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import (
-    process_table,
-    terminate,
-)
+from torchx_sched_local.supervise.processes import process_table, terminate
 from torchx_sched_local.supervise.processes.replica_processes import (
     ProcessId,
     Spared,
     has_left_processes,
     identify_child,
+    identify_self,
 )
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
-from torchx_specs.errors import BackendError, TorchXError
+from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
+from torchx_sched_local.supervise.start_replicas import (
+    ENV_REPLICA_ID,
+    ENV_RESTART_COUNT,
+    SupervisedParam,
+    attempt_variables,
+)
+from torchx_specs.errors import BackendError, RequestError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
 #: Identifies a replica: the index of its role, and its index in the role.
 ReplicaIndex = tuple[int, int]
 
-#: Starts a replica: called with its index and the number of restarts. May raise OSError.
-Spawn = Callable[[ReplicaIndex, int], Any]
+#: Starts a replica: called with the name of its role, its index, and how to start it.
+Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 # The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A
 # shell turns this signal into an exit code.
@@ -66,20 +73,6 @@ _KILL_SECONDS = 20.0
 _START_SECONDS = 0.5
 # How often to check whether a process has ended that has no pidfd.
 _EXIT_POLL_SECONDS = 0.05
-
-
-class Policy(NamedTuple):
-    """The retry policy of a role.
-
-    Attributes:
-        max_retries: The largest number of restarts of the unit ``what``.
-        what: The unit that is restarted after a failure: the replica, its role or the app.
-        ends_app: Whether the success of the role ends the app (``torchx/ends_app``).
-    """
-
-    max_retries: int = 0
-    what: RetryPolicy = RetryPolicy.APPLICATION
-    ends_app: bool = False
 
 
 class _Operation:
@@ -122,49 +115,54 @@ class Supervision:
     Args:
         reactor: The event loop.
         folder: The app's folder.
-        run: The app's state.
+        data: The app, as :meth:`AppFolder.read_app` returns it.
         request: The app's request.
-        policies: The retry policy of each role.
-        spawn: Starts a replica.
-        gpus: The GPUs of the replicas.
-        fail_together: Whether to end all replicas when one has failed and has no retries left.
-        adopts: Whether all descendants of this process belong to the app.
+        popen: Starts a replica.
+        local_app: Receives the started replicas and the final state.
+        parent: The guard, if it is the parent of this process, all of whose descendants then belong
+            to the app; None if :meth:`start` starts a guard.
 
     Attributes:
+        run: The app's state.
         ended: Set once the app has ended and everything was recorded.
-        on_end: Functions that are called with the final state just before ``ended`` is set.
+
+    Raises:
+        RequestError: A secret is missing, or is not protected from other users.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         folder: AppFolder,
-        run: AppRun,
+        data: dict[str, Any],
         request: PopenRequest,
-        policies: list[Policy],
-        spawn: Spawn,
-        gpus: GpuClaims,
-        *,
-        fail_together: bool = False,
-        adopts: bool = False,
+        popen: Popen,
+        local_app: _LocalAppDef,
+        parent: Guard | None = None,
     ) -> None:
-        self.run = run
+        self.run = new_run(data)
+        if request.attempts:  # it may run again after the machine restarted
+            self.run.apply_all(folder.read_events(0)[0])
         self.folder = folder
         self.request = request
         self.ended = threading.Event()
-        self.guard: Guard | None = None
-        self.on_end: list[Callable[[AppState], None]] = []
+        self._guard = parent
+        self._adopts = parent is not None
         self._reactor = reactor
-        self._policies = policies
-        self._roles = list(request.role_params)
+        self._policies = data["roles"]
         self._params = list(request.role_params.values())
-        has_retries = any(policy.max_retries for policy in policies)
-        self._may_retry = has_retries or request.attempts is not None
-        self._spawn = spawn
-        self._gpus = gpus
+        self._may_retry = may_retry(data)
+        self._popen = popen
+        self._local_app = local_app
+        # The secrets are read once, for all replicas and restarts. The values are only in the
+        # memory of this process and in the environments of the replicas.
+        envs = {id(param.env): param.env for params in self._params for param in params}
+        self._secrets = resolve_secrets(envs.values())
+        # Copy the environment once: a copy takes longer than starting a process.
+        self._environ = without_secrets(os.environ)
+        self._gpus = GpuClaims(request)
         self._start_timer: Timer | None = None
-        self._fail_together = fail_together
-        self._adopts = adopts
+        self._fail_together = data["fail_together"]
         self._running: dict[ReplicaIndex, Any] = {}
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
@@ -187,8 +185,7 @@ class Supervision:
 
         After :meth:`begin`, only the reactor's thread may call this.
         """
-        for event in events:
-            self.run.apply(event)
+        self.run.apply_all(events)
         self._unwritten += events
 
     def flush(self) -> None:
@@ -200,14 +197,126 @@ class Supervision:
         events, self._unwritten = self._unwritten, []
         self.folder.append(events)
 
-    def next_waiting(self, busy: int) -> ReplicaIndex | None:
-        """Return the next replica to start, or None if no replica may start now.
+    # -- The methods below start replicas.
 
-        Args:
-            busy: How many replicas run.
+    def start(self) -> None:
+        """Start the guard, and the replicas that may start now.
+
+        A replica whose program cannot be run is recorded as failed if other replicas run, or if the
+        app is an array. If this method raises an error, all started processes have been killed. If
+        it is interrupted, the guard ends the app.
+
+        Raises:
+            RequestError: None of the programs can be run, or the app's folder cannot be written.
+            BackendError: The machine cannot run so many processes, or has another problem.
+            OSError: The guard cannot be started, or the first events cannot be written.
         """
+        now = time.time()
+        self.record(["supervisor", *identify_self(), self.run.boot, self.run.node, now])
+        if self.request.attempts and not self.run.ended_attempts:
+            self.record(["resume", committed_step(self.request.resume_dir), now])
+        # The guard starts before the first replica, so that no replica is ever without a guard.
+        if self._guard is None:
+            self._guard = Guard(self.folder, self.run.app_id, self.run.begun)
+        try:
+            self.flush()
+            self._start_first()
+        except Exception:
+            self._guard.dismiss()
+            self._guard.wait()
+            raise
+        except BaseException:
+            # Popen may have been interrupted just after it started a process. The guard finds that
+            # process too, because the guard looks for processes a little later.
+            self._guard.end_app()
+            raise
+
+    def _start_first(self) -> None:
+        first_reason = ""
+        try:
+            while (index := self._next_waiting()) is not None:
+                try:
+                    self._start(index)
+                except OSError as e:
+                    replica = self.run.replica(*index)
+                    reason = f"{replica.role}/{replica.id}: {self._describe_start_error(index, e)}"
+                    if e.errno not in PROGRAM_ERRORS:
+                        raise BackendError(reason) from e
+                    first_reason = first_reason or reason
+                    self._record_start_error(index, e)
+                self._flush_start()
+            self._flush_start()  # why no other replica may start now
+            if not self._running and self.request.elements is None and not self.run.waiting:
+                raise RequestError(
+                    first_reason
+                    or "the request has no replicas; set Role.num_replicas to 1 or more"
+                )
+        except BaseException:
+            terminate.terminate_all(self.run.find_processes, grace=0)
+            for index, process in self._running.items():
+                self._kill_unidentified(index)
+                process.wait()
+            self._gpus.close()
+            raise
+
+    def _flush_start(self) -> None:
+        """Write the recorded events to the journal, after each start and before the next one."""
+        try:
+            self.flush()
+        except OSError as e:
+            raise folder_error(self.folder.path, e) from e
+
+    def _start(self, index: ReplicaIndex) -> None:
+        """Start a replica; an overridden method of a scheduler may raise any error."""
+        process = self._spawn(index, self.begin_attempt(index))
+        self._open_logs(index)
+        self.record(["start", *index, *identify_child(process.pid), time.time()])
+        self._running[index] = process
+
+    def _spawn(self, index: ReplicaIndex, attempt: int) -> Any:
+        """Start the process of a replica; ``attempt`` is the number of restarts."""
+        param, (role, k) = self._param(index), self._key(index)
+        marks = {
+            **self._gpus.environment((role, k)),
+            ENV_REPLICA_ID: str(k if self.request.elements is None else 0),
+            ENV_RESTART_COUNT: str(attempt),
+            process_table.ENV_REPLICA: process_table.with_token(
+                self._environ, self.run.token(*index)
+            ),
+            **(attempt_variables(self.run) if self.request.attempts else {}),
+        }
+        supervised = SupervisedParam(
+            param.args,
+            {**with_values(param.env, self._secrets), **marks},
+            param.stdout,
+            param.stderr,
+            param.combined,
+            param.cwd,
+            attempt,
+            self._environ,
+            self.folder.files,
+        )
+        folder = self.request.role_log_dirs[role][k]
+        if not attempt:
+            try:
+                self.folder.files.make_folder(folder)
+            except OSError as e:
+                raise folder_error(folder, e) from e
+        try:
+            replica = self._popen(role, k, supervised)
+        except Exception as e:
+            if not attempt and is_temporary(e):
+                self.folder.files.remove_folder(folder)
+            raise
+        replica.close_files()  # the process has its own descriptors
+        self._local_app.add_replica(role, replica)
+        return replica.proc
+
+    def _next_waiting(self) -> ReplicaIndex | None:
+        """Return the next replica to start, or None if no replica may start now."""
         most = self.request.max_parallel
-        if not self._waiting or (most is not None and busy >= most):
+        ending = set().union(*(operation.indices for operation in self._operations))
+        if not self._waiting or (most is not None and len(self._running.keys() | ending) >= most):
             return None
         if self.request.gpus:
             # The replicas of an app start together, the elements of an array one by one.
@@ -228,11 +337,6 @@ class Supervision:
         self._start_timer = None
         if not self.ended.is_set():
             self._check_end()
-
-    def record_start(self, index: ReplicaIndex, process: Any) -> None:
-        """Record that a replica was started."""
-        self._open_logs(index)
-        self.record(["start", *index, *identify_child(process.pid), time.time()])
 
     def _open_logs(self, index: ReplicaIndex) -> ReplicaLogs | None:
         param = self._param(index)
@@ -258,12 +362,12 @@ class Supervision:
             self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
         return attempt
 
-    def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
+    def _record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
         """Record that a replica could not be started."""
-        reason = self.describe_start_error(index, error)
+        reason = self._describe_start_error(index, error)
         self.record(["exit", *index, AppState.FAILED.value, None, reason, None, time.time()])
 
-    def describe_start_error(self, index: ReplicaIndex, error: Exception) -> str:
+    def _describe_start_error(self, index: ReplicaIndex, error: Exception) -> str:
         """Return why a process could not be started."""
         if isinstance(error, TorchXError):
             return str(error)
@@ -284,21 +388,16 @@ class Supervision:
 
     # -- The methods below begin, observe and cancel the app.
 
-    def begin(self, running: Mapping[ReplicaIndex, Any]) -> None:
-        """Begin to supervise the started processes; the app's end releases the reactor.
-
-        Args:
-            running: The started processes by replica.
-        """
-        self._running.update(running)
-        for index, process in running.items():
-            self._observe(index, process)
+    def begin(self) -> None:
+        """Begin to supervise the started processes; the app's end releases the reactor."""
+        for index in self._running:
+            self._observe(index)
+        indices = self._indices()
+        not_started = [i for i in indices if self.run.replica(*i).state == AppState.FAILED]
         if self._is_marked():
             self.cancel()
-        for index in self._indices():
-            replica = self.run.replica(*index)
-            if index not in running and replica.state == AppState.FAILED:
-                self._on_final_failure(index)
+        for index in not_started:
+            self._on_final_failure(index)
         self._check_end_soon()
         self._reactor.call_later(self._merge_pause, self._merge_running)
 
@@ -395,7 +494,7 @@ class Supervision:
 
     def _has_final_success(self) -> bool:
         """Return True if all replicas of the roles whose success ends the app have succeeded."""
-        deciding = [index for index in self._indices() if self._policies[index[0]].ends_app]
+        deciding = [index for index in self._indices() if self._policies[index[0]]["ends_app"]]
         states = {self.run.replica(*index).state for index in deciding}
         return states == {AppState.SUCCEEDED}
 
@@ -447,21 +546,22 @@ class Supervision:
         """
         policy = self._policies[index[0]]
         if self.request.attempts is not None:
-            self._end_attempt(index, reason, self.request.attempts, policy.max_retries)
+            self._end_attempt(index, reason, self.request.attempts, policy["max_retries"])
             return
+        what = RetryPolicy(policy["retry_policy"])
         counted: object
-        if policy.what == RetryPolicy.REPLICA:
+        if what == RetryPolicy.REPLICA:
             counted, indices = index, {index}
-        elif policy.what == RetryPolicy.ROLE:
+        elif what == RetryPolicy.ROLE:
             counted, indices = index[0], {p for p in self._indices() if p[0] == index[0]}
         else:
             counted, indices = None, set(self._indices())
         retries = self._retries.get(counted, 0)
-        if retries >= policy.max_retries or indices & self._failed_indices:
+        if retries >= policy["max_retries"] or indices & self._failed_indices:
             self._on_final_failure(index)
             return
         self._retries[counted] = retries + 1
-        self._end_for_restart(index, indices, policy.what)
+        self._end_for_restart(index, indices, what)
 
     def _end_attempt(
         self, index: ReplicaIndex, reason: str, rules: AttemptRules, max_retries: int
@@ -509,38 +609,33 @@ class Supervision:
 
     def _start_waiting(self) -> None:
         """Start the replicas that wait for their start or restart, as ``max_parallel`` permits."""
-        while not self._is_cancelled:
-            ending = set().union(*(operation.indices for operation in self._operations))
-            index = self.next_waiting(len(self._running.keys() | ending))
-            if index is None:
-                return
+        while not self._is_cancelled and (index := self._next_waiting()) is not None:
             if self._is_marked(self._element(index)):
                 end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
                 self.record(["exit", *index, *end])
                 self._release_gpus(index)
                 continue
             try:
-                process = self._spawn(index, self.begin_attempt(index))
-            except Exception as e:  # overridden code of a scheduler may raise anything
+                self._start(index)
+            except Exception as e:
                 is_new = self.run.replica(*index).restarts < 0
                 if is_new and self._element(index) is not None and is_temporary(e):
                     self._waiting.appendleft(index)
-                    self._wait(self.describe_start_error(index, e))
+                    self._wait(self._describe_start_error(index, e))
                     return
-                self.record_start_error(index, e)
+                self._record_start_error(index, e)
                 self._on_final_failure(index)
                 continue
-            self.record_start(index, process)
-            self._running[index] = process
-            self._observe(index, process)
+            self._observe(index)
             # Another process may have cancelled the app or the element meanwhile.
             if self._is_marked():
                 self.cancel()
             elif self._is_marked(self._element(index)):
                 self._terminate({index}, "cancelled", partial(self._release_gpus, index))
 
-    def _observe(self, index: ReplicaIndex, process: Any) -> None:
+    def _observe(self, index: ReplicaIndex) -> None:
         """Watch the end and the time limit of a process that was just started."""
+        process = self._running[index]
         self._reactor.call_next(partial(self._check_process, index, process))
         self._limit_time(index, process)
 
@@ -694,18 +789,17 @@ class Supervision:
                 self.record(
                     ["end", AppState.FAILED.value, "its supervision has failed", time.time()]
                 )
-            if self.guard is not None:
-                self.guard.dismiss()
-            for call in self.on_end:
-                call(self.run.state)
+            if self._guard is not None:
+                self._guard.dismiss()
+            self._local_app.set_state(self.run.state)
             self._gpus.close()
             self.ended.set()
             # Set `ended` before this, so that no caller of wait() waits for the disk.
             with contextlib.suppress(OSError):
                 self.folder.sync()
             self.folder.close()
-            if self.guard is not None:
-                self.guard.wait()
+            if self._guard is not None:
+                self._guard.wait()
             delete_old_apps()
             self._reactor.release()
 
@@ -747,7 +841,7 @@ class Supervision:
     def own_pids(self) -> set[int]:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
-        return pids if self.guard is None else pids | {self.guard.pid}
+        return pids if self._guard is None else pids | {self._guard.pid}
 
     def _is_marked(self, k: int | None = None) -> bool:
         """Return True if the journal has a cancellation of the app or of an element of an array."""
@@ -762,7 +856,7 @@ class Supervision:
         return [(i, k) for i, role in enumerate(self.run.roles.values()) for k in range(len(role))]
 
     def _key(self, index: ReplicaIndex) -> tuple[str, int]:
-        return self._roles[index[0]], index[1]
+        return self._policies[index[0]]["name"], index[1]
 
     def _param(self, index: ReplicaIndex) -> Any:
         return self._params[index[0]][index[1]]
