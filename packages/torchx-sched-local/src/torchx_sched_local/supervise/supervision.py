@@ -30,7 +30,6 @@ from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaPara
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import Event, ReplicaRun
 from torchx_sched_local.store.load_app import may_retry, new_run
-from torchx_sched_local.store.retention import delete_old_apps
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import process_table, terminate
 from torchx_sched_local.supervise.processes.replica_processes import (
@@ -800,7 +799,6 @@ class Supervision:
             self.folder.close()
             if self._guard is not None:
                 self._guard.wait()
-            delete_old_apps()
             self._reactor.release()
 
     def _write_end(self) -> None:
