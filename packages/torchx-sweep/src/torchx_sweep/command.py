@@ -255,10 +255,14 @@ def list_sweeps(output_format: str) -> None:
 def status(handle: str, output_format: str) -> None:
     """Show how many elements of the sweep HANDLE are in each state, and the first failures."""
     found = api.status(handle)
+    _write_status(found, output_format)
+
+
+def _write_status(status: api.SweepStatus, output_format: str) -> None:
     if output_format == TABLE:
-        write(status_text(found))
+        write(status_text(status))
     else:
-        write_data(status_data(found), output_format)
+        write_data(status_data(status), output_format)
 
 
 @command.command("wait")
@@ -276,10 +280,7 @@ def wait(handle: str, timeout: float | None, output_format: str) -> None:
         found = api.wait(handle, timeout)
     except api.SweepTimeoutError as e:
         found, timed_out = e.status, e
-    if output_format == TABLE:
-        write(status_text(found))
-    else:
-        write_data(status_data(found), output_format)
+    _write_status(found, output_format)
     if timed_out is not None:
         print_error(str(timed_out))
         fail(TIMED_OUT)

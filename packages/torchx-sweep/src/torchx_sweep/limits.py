@@ -25,9 +25,7 @@ class Usage(NamedTuple):
     gpus: int = 0
     memMB: int = 0  # noqa: N815 - the name of the field of Resource
 
-    def __add__(self, other: object) -> Usage:
-        if not isinstance(other, Usage):
-            return NotImplemented
+    def __add__(self, other: Usage) -> Usage:  # type: ignore[override] - not a longer tuple
         return Usage(self.cpus + other.cpus, self.gpus + other.gpus, self.memMB + other.memMB)
 
     def excess(self, limits: Mapping[str, float]) -> str | None:
@@ -50,11 +48,6 @@ def usage(app: AppDef) -> Usage:
         cpus = resource.cpu if resource.cpu > 0 else 1
         total += Usage(n * cpus, n * max(0, resource.gpu), n * max(0, resource.memMB))
     return total
-
-
-def sum_usage(usages: Iterable[Usage]) -> Usage:
-    """Return the resources of several apps as one sum."""
-    return sum(usages, Usage())
 
 
 def parse_limits(texts: Iterable[str]) -> dict[str, float]:

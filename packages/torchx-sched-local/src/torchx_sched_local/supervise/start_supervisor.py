@@ -98,25 +98,20 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
         BackendError: The machine cannot run the app, or the supervisor has died.
         OSError: The supervisor cannot be started.
     """
+    process: subprocess.Popen[bytes] | None = None
     # The pipe is made here, not by Popen: if Popen is interrupted after it has started the
     # process, only the end of the pipes makes the process end.
-    fds: dict[str, int] = {}
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        fds["report"], fds["reported"] = os.pipe()
-        process = _popen(folder, app_id, confirmation.fileno(), fds["reported"])
-        os.close(fds.pop("reported"))
-        _read_report(fds["report"])
-    except BaseException:
-        confirm.close()
-        if "reported" in fds:
-            os.close(fds.pop("reported"))
-        if _wait_for_end_of_pipe(fds.get("report")) and process is not None:
-            process.wait()
-        raise
-    finally:
-        for fd in fds.values():
-            os.close(fd)
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb", 0) as report:
+        try:
+            with open(write_end, "wb", 0) as reported:
+                process = _popen(folder, app_id, confirmation.fileno(), reported.fileno())
+            _read_report(report.fileno())
+        except BaseException:
+            confirm.close()
+            if _wait_for_end_of_pipe(report.fileno()) and process is not None:
+                process.wait()
+            raise
     # If the supervisor ends before this process, this process must reap it.
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
@@ -156,12 +151,12 @@ def _read_report(fd: int) -> None:
         raise kind(report["message"])
 
 
-def _wait_for_end_of_pipe(fd: int | None) -> bool:
-    """Wait until nobody can write to the pipe; return False for None, or if that takes too long."""
+def _wait_for_end_of_pipe(fd: int) -> bool:
+    """Wait until nobody can write to the pipe; return False if that takes too long."""
     deadline = time.monotonic() + _ABORT_SECONDS
-    while fd is not None and (seconds := deadline - time.monotonic()) > 0:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while (seconds := deadline - time.monotonic()) > 0:
         if poll.poll(seconds * 1000) and not os.read(fd, 1 << 16):
             return True
     return False

@@ -36,8 +36,8 @@ from torchx_sched_local.supervise.processes.replica_processes import (
     ProcessId,
     Spared,
     has_left_processes,
+    identify,
     identify_child,
-    identify_self,
 )
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
@@ -175,7 +175,6 @@ class Supervision:
         self._cancels_itself = False
         self._succeeded: set[ReplicaIndex] = set()
         self._is_cleaned = False
-        self._is_check_pending = False
 
     # -- The methods below record events.
 
@@ -211,7 +210,7 @@ class Supervision:
             OSError: The guard cannot be started, or the first events cannot be written.
         """
         now = time.time()
-        self.record(["supervisor", *identify_self(), self.run.boot, self.run.node, now])
+        self.record(["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now])
         if self.request.attempts and not self.run.ended_attempts:
             self.record(["resume", committed_step(self.request.resume_dir), now])
         # The guard starts before the first replica, so that no replica is ever without a guard.
@@ -397,7 +396,7 @@ class Supervision:
             self.cancel()
         for index in not_started:
             self._on_final_failure(index)
-        self._check_end_soon()
+        self._reactor.call_next(self._check_end)
         self._reactor.call_later(self._merge_pause, self._merge_running)
 
     def abort(self) -> None:
@@ -488,7 +487,7 @@ class Supervision:
         elif state == AppState.CANCELLED and operation is None and self._is_marked():
             self.cancel()
         self._release_gpus(index)
-        self._check_end_soon()
+        self._reactor.call_next(self._check_end)
         return True
 
     def _has_final_success(self) -> bool:
@@ -754,15 +753,8 @@ class Supervision:
 
     # -- The methods below end the app.
 
-    def _check_end_soon(self) -> None:
-        """Call :meth:`_check_end` once for all processes that ended at the same time."""
-        if not self._is_check_pending:
-            self._is_check_pending = True
-            self._reactor.call_next(self._check_end)
-
     def _check_end(self) -> None:
         """End the app and its left processes if no replica runs; otherwise write the events."""
-        self._is_check_pending = False
         self._start_waiting()
         # Write the exit codes now: this process may be killed while the left processes end.
         self._try_flush()

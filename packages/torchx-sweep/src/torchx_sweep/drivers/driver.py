@@ -20,7 +20,7 @@ from torchx_specs.errors import (
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_sweep.limits import ON_THIS_MACHINE, Usage, sum_usage, usage
+from torchx_sweep.limits import ON_THIS_MACHINE, Usage, usage
 from torchx_sweep.search import find_apps
 from torchx_sweep.store import (
     AFTER_REASON,
@@ -237,15 +237,13 @@ class Driver:
             return False
         claimed = self._claim(chosen)
         chosen = [(element, app) for element, app in chosen if element.number in claimed]
-        if self._submits_arrays:
-            self._start_together(chosen)
-            return True
-        for element, app in chosen:
+        for group in [chosen] if self._submits_arrays else [[one] for one in chosen]:
             if self._hold_until > self._clock():
                 # The submission of an earlier element failed with an error of the backend.
-                self._requeue(element)
+                for element, _ in group:
+                    self._requeue(element)
                 continue
-            self._start(element, app)
+            self._start(group)
             if self._clock() - self._written > _WRITE_SECONDS:
                 # Ignore an error, because the other claimed elements must start. The changes stay
                 # in memory, and run() writes them later.
@@ -286,7 +284,7 @@ class Driver:
         chosen: list[tuple[ElementRecord, AppDef]] = []
         if not self._queue:
             return chosen
-        used = sum_usage(self._usages[number] for number in self._running)
+        used = sum((self._usages[number] for number in self._running), Usage())
         while self._queue and len(chosen) < _LARGEST_ARRAY:
             element, app, needed = self._queue[0]
             if is_array:
@@ -304,19 +302,7 @@ class Driver:
             self._queue.popleft()
         return chosen
 
-    def _start(self, element: ElementRecord, app: AppDef) -> None:
-        info = self._dryrun(element, app)
-        if info is None:
-            return
-        began = time.time()
-        try:
-            handle = self._runner.schedule(info)
-        except Exception as e:
-            self._on_error([element], e)
-        else:
-            self._on_submitted(element, handle, began)
-
-    def _start_together(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
+    def _start(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
         """Submit elements with one call of :meth:`Runner.schedule_many`, and empty the list."""
         elements: deque[ElementRecord] = deque()
         infos = []
@@ -344,7 +330,7 @@ class Driver:
     def _free_slots(self, needed: Usage) -> int | None:
         """Return how many more elements with these needs may run; None means any number."""
         sweep = self._sweep
-        used = sum_usage(self._usages[number] for number in self._running)
+        used = sum((self._usages[number] for number in self._running), Usage())
         free = [
             (limit - getattr(used, name)) // getattr(needed, name)
             for name, limit in sweep.limits.items()

@@ -19,7 +19,6 @@ In a process that adopts orphans and supervises one app only, all other children
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import signal
@@ -87,11 +86,6 @@ def identify(pid: int) -> ProcessId:
     """Return the identity of a process; its start time is 0 if there is no such process."""
     info = process_table.process_info(pid)
     return ProcessId(pid, info.start if info else 0)
-
-
-def identify_self() -> ProcessId:
-    """Return the identity of this process; the result is cached."""
-    return _identify_once(os.getpid())
 
 
 def identify_child(pid: object) -> ProcessId:
@@ -255,12 +249,6 @@ def _identified(leaders: Iterable[Leader]) -> list[Leader]:
     # Skip leaders that cannot be identified (start time 0), init (pid 1), and pid 0: session and
     # group 0 belong to the kernel, and to processes that entered a container from outside.
     return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
-
-
-_identify_once = functools.lru_cache(maxsize=1)(identify)
-if hasattr(os, "register_at_fork"):
-    # In another pid namespace, a forked process can have the same pid as its parent.
-    os.register_at_fork(after_in_child=_identify_once.cache_clear)
 
 
 def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:
