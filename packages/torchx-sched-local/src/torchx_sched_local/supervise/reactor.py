@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import contextlib
 import logging  # imported early: if too many files are open, a later import would fail
 import os
+import sched
 import selectors
 import threading
 import time
@@ -15,23 +15,6 @@ from collections.abc import Callable
 from torchx_sched_local.supervise.processes.replica_processes import open_pidfd
 
 Callback = Callable[[], object]
-
-
-class Timer:
-    """A call that is due later.
-
-    Args:
-        due: When to call, in seconds of :func:`time.monotonic`.
-        callback: The function to call.
-    """
-
-    def __init__(self, due: float, callback: Callback) -> None:
-        self.due = due
-        self.callback: Callback | None = callback
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self.callback = None
 
 
 class Reactor:
@@ -48,8 +31,7 @@ class Reactor:
         os.set_blocking(self._wake, False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wake_pipe)
         self._soon: deque[Callback] = deque()
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
+        self._timers = sched.scheduler(time.monotonic)
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
@@ -84,11 +66,14 @@ class Reactor:
         """Call a function after the pending events; only the loop's thread may call this."""
         self._soon.append(callback)
 
-    def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Call a function after a number of seconds; the returned timer can cancel the call."""
-        timer = Timer(time.monotonic() + seconds, callback)
-        heapq.heappush(self._timers, (timer.due, next(self._numbers), timer))
-        return timer
+    def call_later(self, seconds: float, callback: Callback) -> sched.Event:
+        """Call a function after a number of seconds, and return the argument of :meth:`cancel`."""
+        return self._timers.enter(seconds, 0, _call, (callback,))
+
+    def cancel(self, timer: sched.Event) -> None:
+        """Undo a :meth:`call_later`; nothing happens if the function was called already."""
+        with contextlib.suppress(ValueError):
+            self._timers.cancel(timer)
 
     def on_exit(self, pid: int, callback: Callback) -> bool:
         """Call a function once a process has ended.
@@ -127,24 +112,11 @@ class Reactor:
         os.close(self._wake)
 
     def _once(self) -> None:
-        for key, _ in self._selector.select(self._seconds_to_wait()):
+        seconds = self._timers.run(blocking=False)
+        for key, _ in self._selector.select(0 if self._soon else seconds):
             _call(key.data)
         for _ in range(len(self._soon)):
             _call(self._soon.popleft())
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
-            if timer.callback is not None:
-                _call(timer.callback)
-
-    def _seconds_to_wait(self) -> float | None:
-        if self._soon:
-            return 0
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        if not self._timers:
-            return None
-        return max(0.0, self._timers[0][0] - time.monotonic())
 
     def _drain_wake_pipe(self) -> None:
         try:

@@ -214,7 +214,7 @@ class _LocalAppDef:
 
     def _write_success(self) -> None:
         from torchx_kit.atomic_files import write_atomically
-        from torchx_sched_local.store.success_file import encode_success, replica_entry
+        from torchx_sched_local.store.app_folder import encode_success, replica_entry
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))

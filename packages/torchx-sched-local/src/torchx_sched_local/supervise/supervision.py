@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sched
 import signal
 import subprocess
 import threading
@@ -40,7 +41,7 @@ from torchx_sched_local.supervise.processes.replica_processes import (
     identify_child,
 )
 from torchx_sched_local.supervise.processes.terminate import Termination
-from torchx_sched_local.supervise.reactor import Reactor, Timer
+from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.start_replicas import (
     ENV_REPLICA_ID,
@@ -98,14 +99,8 @@ class _Operation:
         self.reason = reason
         self.termination = termination
         self.then = then
-        self.timer: Timer | None = None
+        self.timer: sched.Event | None = None
         self.watched: set[ProcessId] = set()
-        self.is_over = False
-
-    def abandon(self) -> None:
-        self.is_over = True
-        if self.timer is not None:
-            self.timer.cancel()
 
 
 class Supervision:
@@ -160,7 +155,7 @@ class Supervision:
         # Copy the environment once: a copy takes longer than starting a process.
         self._environ = without_secrets(os.environ)
         self._gpus = GpuClaims(request)
-        self._start_timer: Timer | None = None
+        self._start_timer: sched.Event | None = None
         self._fail_together = data["fail_together"]
         self._running: dict[ReplicaIndex, Any] = {}
         self._operations: list[_Operation] = []
@@ -669,7 +664,6 @@ class Supervision:
         for operation in list(self._operations):
             if operation.indices & indices:
                 # The new operation replaces the older one, and includes the older one's replicas.
-                operation.abandon()
                 self._operations.remove(operation)
                 indices |= operation.indices
         tokens = {self.run.token(*index) for index in indices}
@@ -694,10 +688,10 @@ class Supervision:
             process.kill()
 
     def _step_termination(self, operation: _Operation) -> None:
-        if operation.is_over:
-            return
+        if operation not in self._operations:
+            return  # another one has replaced it
         if operation.timer is not None:
-            operation.timer.cancel()
+            self._reactor.cancel(operation.timer)
         try:
             seconds = operation.termination.step()
         except OSError:  # too many open files
@@ -708,7 +702,6 @@ class Supervision:
         if seconds is None:
             # The exits of the replicas' first processes are reported separately, so wait for them.
             if not any(index in self._running for index in operation.indices):
-                operation.abandon()
                 self._operations.remove(operation)
                 operation.then()
                 self._check_end()
