@@ -261,10 +261,9 @@ class Supervision:
 
     def _start(self, index: ReplicaIndex) -> None:
         """Start a replica; an overridden method of a scheduler may raise any error."""
-        process = self._spawn(index, self.begin_attempt(index))
+        process = self._running[index] = self._spawn(index, self.begin_attempt(index))
         self._open_logs(index)
         self.record(["start", *index, *identify_child(process.pid), time.time()])
-        self._running[index] = process
 
     def _spawn(self, index: ReplicaIndex, attempt: int) -> Any:
         """Start the process of a replica; ``attempt`` is the number of restarts."""
