@@ -25,7 +25,9 @@ class Usage(NamedTuple):
     gpus: int = 0
     memMB: int = 0  # noqa: N815 - the name of the field of Resource
 
-    def __add__(self, other: Usage) -> Usage:  # type: ignore[override] - not a longer tuple
+    def __add__(self, other: object) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
         return Usage(self.cpus + other.cpus, self.gpus + other.gpus, self.memMB + other.memMB)
 
     def excess(self, limits: Mapping[str, float]) -> str | None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from torchx_kit.jobs.attempts import committed_step, refusal
+from torchx_kit.jobs.attempts import AttemptRules, committed_step, refusal
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
@@ -82,9 +82,9 @@ def settle(folder: AppFolder, app_id: str, *, must_end: bool) -> bool:
         is_damaged |= not run.apply_all(events) or not size
         if is_terminal(run.state):
             return True
-        is_whole = request is not None and not is_damaged
-        if is_whole and not must_end and request.attempts and run.was_interrupted():
-            _go_on(folder, run, request)
+        rules = None if request is None or is_damaged or must_end else request.attempts
+        if request is not None and rules is not None and run.was_interrupted():
+            _go_on(folder, run, request, rules)
             return True
         has_processes, exits = _end_processes(folder, run)
         known = {replica: replica.state for replica in run.replicas}
@@ -95,7 +95,7 @@ def settle(folder: AppFolder, app_id: str, *, must_end: bool) -> bool:
         folder.close()
 
 
-def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest) -> None:
+def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest, rules: AttemptRules) -> None:
     """Start the next attempt of an app that ran when the machine restarted, or record its end."""
     # When the attempt ended is unknown; it was before the machine started.
     when = max(time.time() - time.monotonic(), run.last_updated)
@@ -104,7 +104,7 @@ def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest) -> None:
         events = [["attempt", "node-failure", committed_step(request.resume_dir), when]]
         run.apply_all(events)
     refused = refusal(
-        request.attempts,
+        rules,
         [attempt.reason for attempt in run.ended_attempts],
         run.steps(),
         run.seconds_of_attempts(),
