@@ -65,7 +65,7 @@ _PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 # The pause between two looks at the logs of all running replicas, in seconds: after new lines, and
 # while there are none. Of many logs, the pause grows with their number, so that the looks take at
 # most one percent of a processor.
-_MERGE_SECONDS = (0.02, 0.1)
+_MERGE_SECONDS = (0.01, 0.05)
 _MERGE_SECONDS_PER_LOG = 0.0005
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
