@@ -168,7 +168,7 @@ from torchx_sched_local.scheduler import create_scheduler
 import torchx_specs as specs
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
-submit.launch = submit.start_supervisor = die
+submit.Supervision = submit.start_supervisor = die
 scheduler = create_scheduler("launcher")
 app = specs.AppDef("app", [specs.Role("main", image="", entrypoint="true")])
 scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"}))

@@ -118,6 +118,7 @@ class Supervision:
 
     Attributes:
         run: The app's state.
+        guard: The guard; None before :meth:`start`.
         ended: Set once the app has ended and everything was recorded.
 
     Raises:
@@ -140,7 +141,7 @@ class Supervision:
         self.folder = folder
         self.request = request
         self.ended = threading.Event()
-        self._guard = parent
+        self.guard = parent
         self._adopts = parent is not None
         self._reactor = reactor
         self._policies = data["roles"]
@@ -209,19 +210,19 @@ class Supervision:
         if self.request.attempts and not self.run.ended_attempts:
             self.record(["resume", committed_step(self.request.resume_dir), now])
         # The guard starts before the first replica, so that no replica is ever without a guard.
-        if self._guard is None:
-            self._guard = Guard(self.folder, self.run.app_id, self.run.begun)
+        if self.guard is None:
+            self.guard = Guard(self.folder, self.run.app_id, self.run.begun)
         try:
             self.flush()
             self._start_first()
         except Exception:
-            self._guard.dismiss()
-            self._guard.wait()
+            self.guard.dismiss()
+            self.guard.wait()
             raise
         except BaseException:
             # Popen may have been interrupted just after it started a process. The guard finds that
             # process too, because the guard looks for processes a little later.
-            self._guard.end_app()
+            self.guard.end_app()
             raise
 
     def _start_first(self) -> None:
@@ -772,8 +773,8 @@ class Supervision:
                 self.record(
                     ["end", AppState.FAILED.value, "its supervision has failed", time.time()]
                 )
-            if self._guard is not None:
-                self._guard.dismiss()
+            if self.guard is not None:
+                self.guard.dismiss()
             self._local_app.set_state(self.run.state)
             self._gpus.close()
             self.ended.set()
@@ -781,8 +782,8 @@ class Supervision:
             with contextlib.suppress(OSError):
                 self.folder.sync()
             self.folder.close()
-            if self._guard is not None:
-                self._guard.wait()
+            if self.guard is not None:
+                self.guard.wait()
             self._reactor.release()
 
     def _write_end(self) -> None:
@@ -823,7 +824,7 @@ class Supervision:
     def own_pids(self) -> set[int]:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
-        return pids if self._guard is None else pids | {self._guard.pid}
+        return pids if self.guard is None else pids | {self.guard.pid}
 
     def _is_marked(self, k: int | None = None) -> bool:
         """Return True if the journal has a cancellation of the app or of an element of an array."""
