@@ -20,11 +20,13 @@ from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.store import ElementRecord, ElementState
 
 TRAIN = """
+import sys
 from torchx_tracker import app_run_from_env
 app_run_from_env().add_metadata(loss=float(sys.argv[1]) * 2, seed=7)
 """
 
 COMPONENT = """
+import sys
 from torchx_specs import AppDef, Resource, Role
 
 def train(lr: float, seed: int = 0) -> AppDef:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import RequestError, nearest
@@ -22,9 +22,10 @@ from torchx_specs.text_values import split_list
 LARGEST_UNCONFIRMED = 100_000
 #: How many problems an error message shows.
 MOST_PROBLEMS = 20
-#: The longest line of a file with sets of parameters, in bytes.
+#: The longest line of a file with sets of parameters, in characters.
 LONGEST_LINE = 1 << 20
 
+_NOT_UTF_8 = "not UTF-8; save the file in this encoding"
 _RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+))?\Z")
 
 
@@ -194,8 +195,8 @@ def file_axis(
 
     Raises:
         RequestError: The suffix is unknown, or the file cannot be read, is not a regular file, is
-            malformed or not UTF-8, has a line of more than :data:`LONGEST_LINE` bytes, or has no
-            rows or too many. The message lists the first :data:`MOST_PROBLEMS` malformed lines.
+            malformed, has a line of more than :data:`LONGEST_LINE` characters, or has no rows or
+            too many. The message lists the first :data:`MOST_PROBLEMS` malformed lines.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (".csv", ".jsonl", ".ndjson"):
@@ -203,7 +204,9 @@ def file_axis(
     rows: list[tuple[str, dict[str, Any]]] = []
     problems: list[str] = []
     try:
-        with open(open_regular(path, os.O_RDONLY), "rb") as file:
+        # A byte that is not UTF-8 becomes a surrogate, so that the line of the byte is known.
+        descriptor = open_regular(path, os.O_RDONLY)
+        with open(descriptor, encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
             read = _csv_rows if suffix == ".csv" else _json_rows
             for line, row in read(_lines(file, path), spelling):
                 if isinstance(row, str):
@@ -340,18 +343,13 @@ def _parameter_set(axes: Sequence[Axis], index: int) -> ParameterSet:
     return ParameterSet(values, ", ".join(origins))
 
 
-def _lines(file: BinaryIO, path: str) -> Iterator[str]:
+def _lines(file: TextIO, path: str) -> Iterator[str]:
     number = 0
-    while line := file.readline(LONGEST_LINE + 1):
+    while text := file.readline(LONGEST_LINE + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
-            raise RequestError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            raise RequestError(
-                f"{path}:{number}: not UTF-8; save the file in this encoding"
-            ) from None
+        if len(text) > LONGEST_LINE:
+            raise RequestError(f"{path}:{number}: more than {LONGEST_LINE:,} characters in a line")
+        yield text
 
 
 def _csv_rows(
@@ -362,6 +360,9 @@ def _csv_rows(
         header = [spelling(name.strip()) for name in next(reader, [])]
     except csv.Error as e:
         yield 1, str(e)
+        return
+    if _has_other_bytes("".join(header)):
+        yield 1, _NOT_UTF_8
         return
     repeated = _repeated(header)
     if not header or repeated or "" in header:
@@ -381,7 +382,9 @@ def _csv_rows(
         end = reader.line_num
         if not row:
             continue
-        if len(row) != len(header):
+        if _has_other_bytes("".join(row)):
+            yield line, _NOT_UTF_8
+        elif len(row) != len(header):
             yield line, f"{len(row)} values, but the header has {len(header)} names"
         else:
             yield line, dict(zip(header, row, strict=True))
@@ -392,6 +395,9 @@ def _json_rows(
 ) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for line, text in enumerate(lines, 1):
         if not text.strip():
+            continue
+        if _has_other_bytes(text):
+            yield line, _NOT_UTF_8
             continue
         names: list[str] = []
         try:
@@ -417,3 +423,12 @@ def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str,
 
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _has_other_bytes(text: str) -> bool:
+    """Return True if text that was read from a file stands for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -62,10 +62,9 @@ Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 # The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A
 # shell turns this signal into an exit code.
 _PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
-# The pause between two looks at the logs of all running replicas, in seconds: after new lines, and
-# while there are none. Of many logs, the pause grows with their number, so that the looks take at
-# most one percent of a processor.
-_MERGE_SECONDS = (0.01, 0.05)
+# The pause between two looks at the logs of all running replicas, in seconds. If they are many, the
+# pause grows with their number, so that the looks take at most one percent of a processor.
+_MERGE_SECONDS = 0.02
 _MERGE_SECONDS_PER_LOG = 0.0005
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
@@ -163,7 +162,6 @@ class Supervision:
         self._retries: dict[object, int] = {}
         self._waiting = deque(self._indices())
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
-        self._merge_pause = _MERGE_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
         self._failed_indices: set[ReplicaIndex] = set()
@@ -392,7 +390,7 @@ class Supervision:
         for index in not_started:
             self._on_final_failure(index)
         self._reactor.call_next(self._check_end)
-        self._reactor.call_later(self._merge_pause, self._merge_running)
+        self._reactor.call_later(_MERGE_SECONDS, self._merge_running)
 
     def abort(self) -> None:
         """Kill all processes, and mark the app: a later :meth:`begin` ends it as CANCELLED."""
@@ -721,20 +719,20 @@ class Supervision:
         """Merge what the running replicas have written, now and again after a pause."""
         if self.ended.is_set():
             return
-        has_merged = self._merge(self._running)
-        shortest, longest = _MERGE_SECONDS
-        self._merge_pause = shortest if has_merged else min(self._merge_pause * 1.5, longest)
-        pause = max(self._merge_pause, _MERGE_SECONDS_PER_LOG * len(self._running))
+        self._merge(self._running)
+        pause = max(_MERGE_SECONDS, _MERGE_SECONDS_PER_LOG * len(self._running))
         self._reactor.call_later(pause, self._merge_running)
 
-    def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
-        has_merged = False
+    def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> None:
         for index in indices:
             logs = self._logs.get(index)
             if logs is None:
                 continue
             try:
-                has_merged |= logs.finish() if final else logs.merge()
+                if final:
+                    logs.finish()
+                else:
+                    logs.merge()
             except OSError as e:
                 if final:  # else for example no descriptor is free, and the next look tries again
                     replica = self.run.replica(*index)
@@ -742,7 +740,6 @@ class Supervision:
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
                         f" {e.strerror or e}"
                     ] = None
-        return has_merged
 
     # -- The methods below end the app.
 

@@ -237,13 +237,15 @@ class Driver:
             return False
         claimed = self._claim(chosen)
         chosen = [(element, app) for element, app in chosen if element.number in claimed]
-        for group in [chosen] if self._submits_arrays else [[one] for one in chosen]:
+        if self._submits_arrays:
+            self._start_together(chosen)
+            return True
+        for element, app in chosen:
             if self._hold_until > self._clock():
                 # The submission of an earlier element failed with an error of the backend.
-                for element, _ in group:
-                    self._requeue(element)
+                self._requeue(element)
                 continue
-            self._start(group)
+            self._start(element, app)
             if self._clock() - self._written > _WRITE_SECONDS:
                 # Ignore an error, because the other claimed elements must start. The changes stay
                 # in memory, and run() writes them later.
@@ -302,7 +304,19 @@ class Driver:
             self._queue.popleft()
         return chosen
 
-    def _start(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
+    def _start(self, element: ElementRecord, app: AppDef) -> None:
+        info = self._dryrun(element, app)
+        if info is None:
+            return
+        began = time.time()
+        try:
+            handle = self._runner.schedule(info)
+        except Exception as e:
+            self._on_error([element], e)
+        else:
+            self._on_submitted(element, handle, began)
+
+    def _start_together(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
         """Submit elements with one call of :meth:`Runner.schedule_many`, and empty the list."""
         elements: deque[ElementRecord] = deque()
         infos = []
