@@ -161,6 +161,8 @@ class Supervision:
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
         self._waiting = deque(self._indices())
+        # The replicas of the roles whose success ends the app.
+        self._deciding = [i for i in self._waiting if self._policies[i[0]]["ends_app"]]
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
@@ -485,8 +487,7 @@ class Supervision:
 
     def _has_final_success(self) -> bool:
         """Return True if all replicas of the roles whose success ends the app have succeeded."""
-        deciding = [index for index in self._indices() if self._policies[index[0]]["ends_app"]]
-        states = {self.run.replica(*index).state for index in deciding}
+        states = {self.run.replica(*index).state for index in self._deciding}
         return states == {AppState.SUCCEEDED}
 
     def _release_gpus(self, index: ReplicaIndex) -> None:
