@@ -78,12 +78,19 @@ def python_command(*args: str) -> list[str]:
 # The functions from here to `main` run in the submitting process.
 
 
+class _SupervisorDiedError(BackendError):
+    """The supervisor has died without a report."""
+
+
 def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confirm: FileIO) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
     The supervisor then waits until the caller has written :data:`CONFIRMATION`. If this function is
     interrupted, for example by Ctrl-C, it waits for at most 30 seconds until the supervisor has
     killed the processes that the supervisor had started.
+
+    If the supervisor is killed after it has written to the journal, the app counts as started, since
+    its processes may have run: it has ended, as its guard has recorded.
 
     Args:
         folder: The app's folder, whose journal is locked.
@@ -95,10 +102,11 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
             cannot be written.
-        BackendError: The machine cannot run the app, or the supervisor has died.
+        BackendError: The machine cannot run the app, or the supervisor has died before it began.
         OSError: The supervisor cannot be started.
     """
     process: subprocess.Popen[bytes] | None = None
+    position = folder.journal_size()
     # The pipe is made here, not by Popen: if Popen is interrupted after it has started the
     # process, only the end of the pipes makes the process end.
     read_end, write_end = os.pipe()
@@ -107,10 +115,13 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
             with open(write_end, "wb", 0) as reported:
                 process = _popen(folder, app_id, confirmation.fileno(), reported.fileno())
             _read_report(report.fileno())
-        except BaseException:
-            confirm.close()
+        except BaseException as e:
+            if not isinstance(e, _SupervisorDiedError):
+                confirm.close()
             if _wait_for_end_of_pipe(report.fileno()) and process is not None:
                 process.wait()
+            if isinstance(e, _SupervisorDiedError) and folder.read_events(position)[0]:
+                return
             raise
     # If the supervisor ends before this process, this process must reap it.
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
@@ -143,7 +154,7 @@ def _read_report(fd: int) -> None:
     try:
         report = json.loads(data)
     except ValueError:
-        raise BackendError(
+        raise _SupervisorDiedError(
             "the supervisor process of the app has died before it started the app"
         ) from None
     if report:
