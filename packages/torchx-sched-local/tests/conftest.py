@@ -27,7 +27,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     path = tmp_path / "torchx home"
     monkeypatch.setenv("TORCHX_HOME", str(path))
-    monkeypatch.delenv("TORCHX_LOCAL_RETENTION", raising=False)
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     return path
 

@@ -217,6 +217,18 @@ def test_a_gpu_belongs_to_one_job_at_a_time(
     assert [lines(scheduler, both, k=k) for k in range(2)] == [["0\n"], ["1\n"]]
 
 
+def test_a_job_that_cannot_start_releases_its_gpus(
+    scheduler: LocalScheduler, two_gpus: str
+) -> None:
+    cfg = {"auto_set_cuda_visible_devices": True}
+    app = gpu_app("true", 2)
+    app.roles[0].entrypoint = "no-such-program"
+    with pytest.raises(RequestError, match="cannot run 'no-such-program'"):
+        scheduler.schedule(scheduler.submit_dryrun(app, cfg))
+    later = scheduler.schedule(scheduler.submit_dryrun(gpu_app("true", 2), cfg))
+    assert finish(scheduler, later).state == AppState.SUCCEEDED
+
+
 def _log(scheduler: LocalScheduler, app_id: str) -> str:
     return scheduler.describe_native(app_id).request.role_params["main"][0].stdout
 

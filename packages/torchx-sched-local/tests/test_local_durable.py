@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -25,7 +24,6 @@ from torchx_sched_local.store import records
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import DAMAGED, AppRun
 from torchx_sched_local.store.pruning import unused_apps
-from torchx_sched_local.store.retention import retention_seconds
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppDef, AppState, Role, macros
 from torchx_specs.errors import BackendError, RequestError
@@ -135,12 +133,13 @@ def test_app_deleted_by_another_scheduler_does_not_exist(
 
 
 def test_deleted_app_does_not_exist_even_before_its_supervision_has_ended(
-    scheduler: LocalScheduler, other: LocalScheduler
+    scheduler: LocalScheduler, other: LocalScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
     gate = threading.Event()
-    supervision = scheduler._apps[app_id].supervision
-    supervision.on_end.append(lambda _: gate.wait(20))
+    app = scheduler._apps[app_id]
+    supervision = app.supervision
+    monkeypatch.setattr(app, "set_state", lambda _: gate.wait(20))
     try:
         other.delete(app_id)
         assert not supervision.ended.is_set()
@@ -536,33 +535,6 @@ def test_index_entry_that_links_elsewhere_is_not_an_app(
     assert scheduler.describe("other") is None
     scheduler.delete("other")
     assert tmp_path.exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("", None), ("2h", 7200), ("1.5d", 129600), ("3 w", 3 * 604800), ("soon", None), ("5", None)],
-)
-def test_retention_seconds(
-    text: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHX_LOCAL_RETENTION", text)
-    assert retention_seconds() == seconds
-
-
-def test_apps_older_than_the_retention_are_deleted(
-    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = submit(scheduler, sh("true"))
-    elsewhere = submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
-    running = submit(scheduler, sh("sleep 5555"))
-    finish(scheduler, old)
-    finish(scheduler, elsewhere)
-    monkeypatch.setenv("TORCHX_LOCAL_RETENTION", "0.2s")
-    time.sleep(0.3)
-    new = submit(scheduler, sh("true"))
-    finish(scheduler, new)
-    wait_for(lambda: {app.app_id for app in scheduler.list()} == {elsewhere, running, new})
-    assert scheduler.describe(old) is None
 
 
 def test_unwritable_index_is_a_warning_for_an_app_in_another_log_dir(

@@ -14,7 +14,7 @@ from patience import wait_for
 from torchx_sched_local.describe import read_error
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import app_files, safe_folders
+from torchx_sched_local.store import app_files
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import BackendError, RequestError
 
@@ -126,7 +126,7 @@ def test_session_folder_of_another_user_is_refused(
             found[4] = os.geteuid() + 1
         return os.stat_result(found)
 
-    monkeypatch.setattr(safe_folders.os, "fstat", owned_by_another)
+    monkeypatch.setattr(app_files.os, "fstat", owned_by_another)
     with pytest.raises(RequestError, match=r"it belongs to the user .+; choose"):
         submit(scheduler, sh("true"), log_dir=str(tmp_path))
     assert list(session.iterdir()) == []
@@ -269,7 +269,7 @@ def test_a_line_that_could_not_be_merged_is_merged_later(
     merge = ReplicaLogs.merge
 
     def fail_first(self: ReplicaLogs) -> bool:
-        if self.has_new() and self not in failed:
+        if self not in failed:
             failed.append(self)
             raise OSError(errno.EMFILE, "Too many open files")
         return merge(self)

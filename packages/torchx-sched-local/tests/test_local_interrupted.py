@@ -69,7 +69,7 @@ def nothing_runs(pids_file: Path) -> bool:
 # -- The tests below interrupt starts.
 
 
-def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
+def test_sigkill_of_a_starting_supervisor_ends_the_app_and_its_replicas(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for trial in range(20):
@@ -86,10 +86,23 @@ def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
         wait_for(lambda p=process, file=started: p.poll() is not None or file.exists())
         if not started.exists():  # otherwise, the supervisor had started all replicas before
             break
-    assert process.returncode == 1
+    # Replicas have run, so that the caller must not take the app for one that was never started.
+    assert process.returncode == 0
     wait_for(lambda: nothing_runs(pids_file))
-    assert [path.name for path in (home / "local" / "launcher").iterdir()] == []
-    assert create_scheduler("other").list() == []
+    (app,) = create_scheduler("other").list()
+    assert app.state == AppState.CANCELLED
+
+
+def test_a_supervisor_that_is_killed_before_it_begins_leaves_no_folder(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: str) -> list[str]:
+        return ["/bin/sh", "-c", "kill -9 $$"]
+
+    monkeypatch.setattr(start_supervisor, "python_command", killed)
+    with pytest.raises(BackendError, match="has died before it started the app"):
+        submit(scheduler, sh("exec sleep 5555"), detach=True)
+    assert scheduler.list() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -168,7 +181,7 @@ from torchx_sched_local.scheduler import create_scheduler
 import torchx_specs as specs
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
-submit.launch = submit.start_supervisor = die
+submit.Supervision = submit.start_supervisor = die
 scheduler = create_scheduler("launcher")
 app = specs.AppDef("app", [specs.Role("main", image="", entrypoint="true")])
 scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"}))

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from torchx_sched_local.supervise.processes import process_table, replica_proces
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
 from torchx_sched_local.supervise.processes.replica_processes import Leader, Marks, ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
-from torchx_sched_local.supervise.reactor import Reactor
 from torchx_specs.errors import BackendError
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
@@ -177,7 +175,7 @@ def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     try:
         found = replica_processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
         assert {process.pid for process in found} == {pid}
-        assert replica_processes.has_left_descendants([Leader(identity, "x", reaped)])
+        assert replica_processes.has_left_processes([Leader(identity, "x", reaped)], NOBODY)
         # If all members of a group started after the leader's end, the group's id was reused.
         assert (
             replica_processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
@@ -211,8 +209,18 @@ def test_no_processes_are_left_after_the_end_of_the_leader() -> None:
     done = subprocess.Popen(["true"], start_new_session=True)
     identity = replica_processes.identify(done.pid)
     done.wait()
-    assert not replica_processes.has_left_descendants([Leader(identity, "t", process_table.now())])
-    assert replica_processes.find_marked([token_mark("t")]) == set()
+    ended = [Leader(identity, "t", process_table.now())]
+    assert not replica_processes.has_left_processes(ended, token_mark("t"))
+
+
+def test_too_many_open_files_count_as_processes_that_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> Iterator[int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(process_table, "pids_of_user", fail)
+    assert replica_processes.has_left_processes([], NOBODY)
 
 
 def test_processes_are_found_by_psutil_where_there_is_no_proc(
@@ -271,28 +279,6 @@ print(*sys.modules)
 """
     heavy = {"subprocess", "logging", "asyncio", "json", "ctypes", "selectors", "shutil"}
     assert heavy.isdisjoint(printed_by(code))
-
-
-def test_apps_that_end_at_the_same_time_share_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-    found: list[tuple[int, bool]] = []
-    reactor = Reactor()
-
-    def find_marked(groups: Sequence[Marks]) -> set[int]:
-        searched.append(len(groups))
-        return {1}
-
-    def on_found(number: int, is_left: bool) -> None:
-        found.append((number, is_left))
-        reactor.release()
-
-    monkeypatch.setattr(replica_processes, "find_marked", find_marked)
-    for number in range(3):
-        reactor.hold()
-        reactor.left_processes.search(NOBODY, partial(on_found, number))
-    reactor.run()
-    assert searched == [3]
-    assert found == [(0, False), (1, True), (2, False)]
 
 
 def test_environment_of_a_session_has_no_odd_entries(monkeypatch: pytest.MonkeyPatch) -> None:

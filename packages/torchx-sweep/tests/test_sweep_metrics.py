@@ -1,10 +1,9 @@
-"""Tests of the metrics of trackers in the results of sweeps, and of plots."""
+"""Tests of the metrics of trackers in the results of sweeps."""
 
 from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from sweep_helpers import Torchx, read_json
 
 from torchx_cli.output.table_texts import csv_text
 from torchx_kit.trackers.runs import run_ids
-from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_sweep.api import SweepStatus
-from torchx_sweep.output import metrics, plots, tables
+from torchx_sweep.output import metrics, tables
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.store import ElementRecord, ElementState
 
@@ -68,19 +66,12 @@ def test_results_have_a_column_for_each_recorded_name(torchx: Torchx, tmp_path: 
     assert data[0]["metrics"] == {"loss": 0.002, "fsspec.seed": 7}
     assert "loss" in torchx("sweep", "results", handle).stdout
     assert "loss" not in torchx("sweep", "results", handle, "--no-metrics").stdout
-    plot = ["--plot", "out.svg", "--x", "lr", "--y", "loss", "--by", "seed"]
-    drawn = torchx("sweep", "results", handle, *plot)
-    assert drawn.returncode == 0, drawn.stderr
-    assert (tmp_path / "out.svg").read_text().rstrip().endswith("</svg>")
     (tmp_path / ".torchxconfig").write_text(
         "[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nprotocol=file\nroot_path=/nonexistent/a\n"
     )
     failed = torchx("sweep", "results", handle)
     assert failed.returncode == 0
     assert "tracker 'fsspec' is skipped: " in failed.stderr
-    wrong = torchx("sweep", "results", handle, *plot)
-    assert wrong.returncode == 2
-    assert "--y loss: no element has this parameter or metric" in wrong.stderr
 
 
 def element(number: int, handle: str) -> ElementRecord:
@@ -121,43 +112,6 @@ def test_a_run_is_found_by_the_handle_that_the_job_knows() -> None:
     assert metrics.read_metrics([element(0, "")], {}) == {}
 
 
-def test_series_are_sorted_and_leave_out_elements_without_a_number() -> None:
-    rows: list[dict[str, Any]] = [
-        {"lr": 0.1, "loss": "0.5", "seed": 1},
-        {"lr": 0.01, "loss": 2, "seed": 1},
-        {"lr": 0.1, "loss": None, "seed": 2},
-        {"lr": 0.1, "seed": 2},
-        {"lr": 0.1, "loss": float("nan"), "seed": 2},
-    ]
-    (series,) = plots.make_series(rows, "lr", "loss", "seed")
-    assert (series.label, series.points) == ("seed=1", [(0.01, 2.0), (0.1, 0.5)])
-    texts = plots.make_series([{"m": "b", "y": 1}, {"m": 1, "y": 2}], "m", "y")
-    assert texts[0].points == [("1", 2.0), ("b", 1.0)]
-
-
-def test_png_and_svg_are_written_and_odd_labels_are_no_formulas(tmp_path: Path) -> None:
-    series = plots.make_series([{"a$": 1, "y": 2, "b": "$x^"}], "a$", "y", "b")
-    for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
-        plots.draw(str(tmp_path / f"out{suffix}"), series, "a$", "y", "title")
-        assert (tmp_path / f"out{suffix}").read_bytes().startswith(start)
-
-
-def test_bad_plots_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RequestError, match=r"--plot 'a.gif': the suffix '.gif' .*: .svg, .png"):
-        plots.check_file("a.gif")
-    rows = [{"lr": 1, "loss": "text"}]
-    with pytest.raises(RequestError, match=r"--x lrr: no element has this .*'lr'"):
-        plots.make_series(rows, "lrr", "loss")
-    with pytest.raises(RequestError, match="--y loss: no element has a number"):
-        plots.make_series(rows, "lr", "loss")
-    series = plots.make_series([{"x": 1, "y": 1}], "x", "y")
-    with pytest.raises(RequestError, match="cannot be written: No such file"):
-        plots.draw(str(tmp_path / "no" / "a.png"), series, "x", "y", "t")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(RequestError, match=r"pip install 'torchx-sweep\[plot\]'"):
-        plots.draw(str(tmp_path / "a.png"), series, "x", "y", "t")
-
-
 @pytest.mark.parametrize("start", list("=+-@\t\r"))
 def test_a_cell_of_a_csv_file_is_no_formula(start: str) -> None:
     formula = f"{start}cmd|' /C calc'!A0"
@@ -176,7 +130,7 @@ def test_no_duration_is_negative() -> None:
     assert tables.element_data(element)["duration"] == 0
 
 
-def test_tables_and_plots_mask_parameters_that_are_secrets() -> None:
+def test_tables_mask_parameters_that_are_secrets() -> None:
     values = {"api_key": "s3cret", "url": "https://u:s3cret@h/", "lr": 0.1, "num_token": 7}
     element = ElementRecord(0, values, ElementState.FAILED, 0, "s", reason="exit code 1")
     _, rows = tables.element_rows([element], {0: {"token_loss": 2}})
@@ -187,6 +141,3 @@ def test_tables_and_plots_mask_parameters_that_are_secrets() -> None:
     text = tables.status_text(status)
     assert "api_key=***" in text
     assert "s3cret" not in text
-    rows_of_plot = [{**values, "loss": 1.0}]
-    (series,) = plots.make_series(rows_of_plot, "lr", "loss", "api_key")
-    assert series.label == "api_key=***"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 
@@ -67,15 +68,11 @@ def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]
 
 def first_error(paths: Iterable[str]) -> str:
     """Return the content of the oldest error file; ``<NONE>`` if no file exists."""
-    oldest = None
+    by_age = []
     for path in paths:
-        try:
-            written = os.stat(path).st_mtime_ns
-        except OSError:
-            continue
-        if oldest is None or written < oldest[0]:
-            oldest = (written, path)
-    return NONE if oldest is None else read_error(oldest[1])
+        with contextlib.suppress(OSError):
+            by_age.append((os.stat(path).st_mtime_ns, path))
+    return read_error(min(by_age)[1]) if by_age else NONE
 
 
 def read_error(path: str) -> str:

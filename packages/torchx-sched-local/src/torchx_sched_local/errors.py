@@ -22,6 +22,9 @@ REQUEST_ERRORS = frozenset(
     }
 )
 
+#: Values of ``errno`` that concern one program or its arguments. Other errors affect every program.
+PROGRAM_ERRORS = REQUEST_ERRORS | {errno.E2BIG, errno.EINVAL, errno.ENOEXEC, errno.ETXTBSY}
+
 #: Values of ``errno`` if the machine has too many processes or files, or no space.
 _TEMPORARY_ERRORS = frozenset(
     {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}

@@ -393,10 +393,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         import subprocess
 
-        from torchx_sched_local.supervise.processes.spawn import spawn
-
-        process = spawn(args, env, stdout, stderr, cwd)
-        return process or subprocess.Popen(
+        return subprocess.Popen(
             args, env=env, stdout=stdout, stderr=stderr, cwd=cwd, start_new_session=True
         )
 

@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_local.errors import folder_error
-from torchx_sched_local.request import PopenRequest, ReplicaParam, request_to_dict
+from torchx_sched_local.request import PopenRequest, request_to_dict
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import describe_starter
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.reap import end_processes
-from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
-from torchx_sched_local.supervise.start_replicas import launch
+from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
-from torchx_sched_local.supervise.supervision import Policy
+from torchx_sched_local.supervise.supervision import Popen, Supervision
 from torchx_specs.errors import ConfigError, SerializationError
 from torchx_specs.formats import serialize
-from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from io import FileIO
-
-    #: Starts a replica: called with the name of its role, its index, and how to start it.
-    Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 
 class Submission:
@@ -45,8 +41,7 @@ class Submission:
         self._request = info.request
         self._session = session
         self._folder = AppFolder(info.request.log_dir)
-        self._starter = describe_starter()
-        self._created = time.time()
+        self._data = _describe_app(info, session)
 
     def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
         """Start the processes, supervised by this process.
@@ -63,20 +58,13 @@ class Submission:
         local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
 
         def start() -> None:
-            supervision, running = launch(
-                reactor,
-                self._folder,
-                self._request,
-                policies(self._info),
-                popen,
-                local_app,
-                starter=self._starter,
-                fail_together=option(self._info, "fail_together"),
+            supervision = Supervision(
+                reactor, self._folder, self._data, self._request, popen, local_app
             )
+            supervision.start()
             local_app.supervision = supervision
             local_app.set_state(AppState.RUNNING)
-            supervision.on_end.append(local_app.set_state)
-            reactor.call_soon(lambda: supervision.begin(running))
+            reactor.call_soon(supervision.begin)
 
         self._in_new_folder(start)
         return local_app
@@ -101,7 +89,7 @@ class Submission:
         except BaseException:
             # The supervisor or its guard ends the started processes, too. This process must not
             # rely on them, because it deletes the folder next.
-            end_processes(self._request.app_id, self._starter["began"])
+            end_processes(self._request.app_id, self._data["starter"]["began"])
             raise
         finally:
             self._folder.close()
@@ -110,48 +98,19 @@ class Submission:
         """Create the app's folder and call ``start``; delete the folder if ``start`` fails."""
         try:
             self._folder.create(layout.session_folder(self._session))
-        except FileExistsError as e:
-            raise folder_error(self._folder.path, e) from e
         except OSError as e:
-            self._remove()
+            if not isinstance(e, FileExistsError):
+                self._remove()
             raise folder_error(self._folder.path, e) from e
         try:
-            self._folder.write(self._description(), self._request, request_to_dict(self._request))
+            self._folder.write(self._data, self._request, request_to_dict(self._request))
             self._add_to_index()
             start()
-        except OSError as e:
+        except BaseException as e:
             self._remove()
-            raise folder_error(self._folder.path, e) from e
-        except BaseException:
-            self._remove()
+            if isinstance(e, OSError):
+                raise folder_error(self._folder.path, e) from e
             raise
-
-    def _description(self) -> dict[str, Any]:
-        request, app = self._request, self._info.app
-        roles = [
-            {
-                "name": role,
-                "replicas": len(params),
-                "max_retries": policy.max_retries,
-                "retry_policy": policy.what.value,
-                "ends_app": policy.ends_app,
-            }
-            for (role, params), policy in zip(
-                request.role_params.items(), policies(self._info), strict=True
-            )
-        ]
-        return {
-            "app_id": request.app_id,
-            "session": self._session,
-            "name": app.name if app else request.app_id,
-            "created": self._created,
-            "starter": self._starter,
-            "appdef": _app_to_dict(app),
-            "fail_together": option(self._info, "fail_together"),
-            "roles": roles,
-            "requeue": request.attempts is not None,
-            "elements": request.elements and [name for name, _, _ in request.elements],
-        }
 
     def _add_to_index(self) -> None:
         try:
@@ -177,15 +136,33 @@ class Submission:
         withdraw()
 
 
-def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
-    """Return the retry policy of each role of the request."""
-    roles = {role.name: role for role in info.app.roles} if info.app else {}
-    return [
-        Policy(role.max_retries, role.retry_policy, bool(role.metadata.get(ENDS_APP_KEY)))
-        if (role := roles.get(name))
-        else Policy()
-        for name in info.request.role_params
+def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, Any]:
+    """Return an app as :meth:`AppFolder.read_app` does."""
+    request, app = info.request, info.app
+    known = {role.name: role for role in app.roles} if app else {}
+    roles = [
+        {
+            "name": name,
+            "replicas": len(params),
+            "max_retries": role.max_retries,
+            "retry_policy": role.retry_policy.value,
+            "ends_app": bool(role.metadata.get(ENDS_APP_KEY)),
+        }
+        for name, params in request.role_params.items()
+        for role in [known.get(name, Role(name, image=""))]
     ]
+    return {
+        "app_id": request.app_id,
+        "session": session,
+        "name": app.name if app else request.app_id,
+        "created": time.time(),
+        "starter": describe_starter(),
+        "appdef": _app_to_dict(app),
+        "fail_together": option(info, "fail_together"),
+        "roles": roles,
+        "requeue": request.attempts is not None,
+        "elements": request.elements and [name for name, _, _ in request.elements],
+    }
 
 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:

@@ -77,7 +77,7 @@ class SweepStatus:
     Args:
         handle: The sweep's handle.
         component: Name of the component.
-        scheduler: Name of the scheduler; several names are separated by commas.
+        scheduler: Name of the scheduler.
         state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
         counts: How many elements are in each state; states without elements are missing.
         first_failed: The first elements that failed.

@@ -38,14 +38,12 @@ from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
 from torchx_runner.default_tracker import job_variables
 from torchx_runner.submissions.journal import record_group
-from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
 from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits
-from torchx_sweep.output import plots
 from torchx_sweep.output.comparison import element_subjects
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
@@ -240,10 +238,6 @@ def _handle_argument(function: F) -> F:
     return click.argument("handle", metavar="HANDLE", callback=complete)(function)
 
 
-def _states(names: tuple[str, ...]) -> list[ElementState]:
-    return [ElementState(name.upper()) for name in names]
-
-
 @command.command("list")
 @output_option
 def list_sweeps(output_format: str) -> None:
@@ -261,10 +255,14 @@ def list_sweeps(output_format: str) -> None:
 def status(handle: str, output_format: str) -> None:
     """Show how many elements of the sweep HANDLE are in each state, and the first failures."""
     found = api.status(handle)
+    _write_status(found, output_format)
+
+
+def _write_status(status: api.SweepStatus, output_format: str) -> None:
     if output_format == TABLE:
-        write(status_text(found))
+        write(status_text(status))
     else:
-        write_data(status_data(found), output_format)
+        write_data(status_data(status), output_format)
 
 
 @command.command("wait")
@@ -282,10 +280,7 @@ def wait(handle: str, timeout: float | None, output_format: str) -> None:
         found = api.wait(handle, timeout)
     except api.SweepTimeoutError as e:
         found, timed_out = e.status, e
-    if output_format == TABLE:
-        write(status_text(found))
-    else:
-        write_data(status_data(found), output_format)
+    _write_status(found, output_format)
     if timed_out is not None:
         print_error(str(timed_out))
         fail(TIMED_OUT)
@@ -418,10 +413,6 @@ def _run_best(handle: str, text: str) -> None:
     help="Show only the element with the smallest value of NAME, or with the largest one: WHICH is"
     " min or max.  [default WHICH: min]",
 )
-@click.option("--plot", metavar="FILE", help="Write a plot to FILE (.svg or .png).")
-@click.option("--x", metavar="NAME", help="Parameter or metric of the plot's horizontal axis.")
-@click.option("--y", metavar="NAME", help="Parameter or metric of the plot's vertical axis.")
-@click.option("--by", metavar="NAME", help="Draw a line for each value of NAME.")
 @_handle_argument
 def results(
     handle: str,
@@ -430,23 +421,11 @@ def results(
     with_metrics: bool,
     sort: str | None,
     best: str | None,
-    plot: str | None,
-    x: str | None,
-    y: str | None,
-    by: str | None,
 ) -> None:
     """Show the parameters, state, duration and metrics of each element of the sweep HANDLE."""
-    if plot is None and (x or y or by):
-        raise RequestError("--x, --y and --by need --plot FILE")
-    if plot is not None:
-        plots.check_file(plot)
-        if not x or not y:
-            raise RequestError("--plot needs --x NAME and --y NAME")
-    elements: list[ElementRecord] = api.results(handle, _states(states))
+    elements: list[ElementRecord] = api.results(handle, [ElementState(state) for state in states])
     metrics = api.metrics(elements) if with_metrics else {}
     values = element_values(elements, metrics)
-    if plot is not None and x and y:
-        plots.draw(plot, plots.make_series(values, x, y, by), x, y, handle)
     if best:
         name, largest = ranking.split_order(best, ("min", "max"))
         elements = [ranking.best(elements, values, name, largest=largest)]

@@ -52,11 +52,6 @@ def usage(app: AppDef) -> Usage:
     return total
 
 
-def sum_usage(usages: Iterable[Usage]) -> Usage:
-    """Return the resources of several apps as one sum."""
-    return sum(usages, Usage())
-
-
 def parse_limits(texts: Iterable[str]) -> dict[str, float]:
     """Return the limits in values of ``--limit``, such as ``cpus=8,gpus=2,memMB=16000``.
 

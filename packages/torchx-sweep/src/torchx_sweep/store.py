@@ -105,8 +105,8 @@ class SweepRecord:
         id: The sweep's id.
         session: Name of the session of its apps.
         component: The component's name, for display.
-        scheduler: Name of the scheduler; several names are separated by commas.
-        cfg: Options of the scheduler; if there are several, the options of each by its name.
+        scheduler: Name of the scheduler.
+        cfg: Options of the scheduler.
         folder: The working directory of the client and of the driver.
         created: When the sweep was created, in seconds since the epoch.
         max_parallel: How many elements may run at the same time; None means any number.

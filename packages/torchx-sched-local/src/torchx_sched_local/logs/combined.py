@@ -56,8 +56,8 @@ class ReplicaLogs:
 
     def __init__(self, files: AppFiles, stdout: str, stderr: str, combined: str) -> None:
         self._files = files
-        self.stdout = stdout
-        self.stderr = stderr
+        self._stdout = stdout
+        self._stderr = stderr
         self._combined = combined
         self._times = os.path.join(os.path.dirname(combined), TIMES)
         self._size = 0
@@ -77,12 +77,12 @@ class ReplicaLogs:
         record. The next call of :meth:`merge` or :meth:`finish` merges the later lines again.
         """
         records = _read_records(self._files.open, self._times)
-        sizes = [self._source(path).size() for path in (self.stdout, self.stderr, self._combined)]
+        sizes = [self._source(path).size() for path in (self._stdout, self._stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
             _, out, err, self._size = records[-1]
-            self._out = self._source(self.stdout, out)
-            self._err = self._source(self.stderr, err)
-            self._sources = [self._out] if self.stdout == self.stderr else [self._out, self._err]
+            self._out = self._source(self._stdout, out)
+            self._err = self._source(self._stderr, err)
+            self._sources = [self._out] if self._stdout == self._stderr else [self._out, self._err]
             self._records = len(records)
             self._recorded = records[-1][0]
         try:
@@ -94,21 +94,13 @@ class ReplicaLogs:
         finally:
             os.close(fd)
 
-    def has_new(self) -> bool:
-        """Return True if there may be whole lines that were not merged yet."""
-        return any(source.has_changed() for source in self._sources)
-
-    def has_rest(self) -> bool:
-        """Return True if there is text that was not merged yet, such as an incomplete line."""
-        return any(source.has_rest() for source in self._sources)
-
     def merge(self) -> bool:
         """Merge the new whole lines, and return True if there were any.
 
         Raises:
             OSError: ``combined.log`` cannot be written.
         """
-        return self.has_new() and self._run(final=False)
+        return self._run(final=False)
 
     def finish(self) -> bool:
         """Merge the rest, including incomplete last lines, and return True if there was any.
@@ -116,7 +108,7 @@ class ReplicaLogs:
         Raises:
             OSError: ``combined.log`` cannot be written.
         """
-        return self.has_new() and self._run(final=True)
+        return self._run(final=True)
 
     def begin_attempt(self) -> None:
         """Complete an incomplete last line, and record where the next attempt begins."""
@@ -133,6 +125,8 @@ class ReplicaLogs:
         self._append_to(os.path.join(os.path.dirname(self._combined), ATTEMPTS), record)
 
     def _run(self, final: bool) -> bool:
+        if not any(source.has_changed() for source in self._sources):
+            return False
         merger = LineMerger(self._sources, self._write)
         now = time.time()
         before = self._size

@@ -1,9 +1,16 @@
-"""Opens the files of an app; a supervision writes to them only through this module.
+"""Opens the folder of an app and the files in it; a folder that another user controls is refused.
 
-The folder of an app may be in a folder that other users may write to. Another user can then replace
-the app's folder by a link, at any time. So the app's folder is opened once. It must belong to this
-user and be writable by nobody else. Its files are opened relative to the descriptor of the folder.
-A FIFO or a link in place of a file is refused.
+A supervision writes to the files of an app only through this module. The option ``log_dir`` may
+name a folder that other users may write to. Another user can then create the folders below it
+first, or replace one of them by a link, at any time. So each folder below ``log_dir`` is opened
+relative to the descriptor of the folder above, and checked once it is open, by the rules of
+:mod:`torchx_kit.trust`. They permit a sticky folder, as /tmp is: in a folder that only contains
+folders of apps, other users may create files, but must not rename those folders. In the folder of
+an app, a file of another user could pass for a record, so a sticky folder is refused there, and so
+is a folder of root.
+
+The folder of an app is opened once, and its files relative to its descriptor. A FIFO or a link in
+place of a file is refused.
 """
 
 from __future__ import annotations
@@ -11,17 +18,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 
 from torchx_kit.home import make_private
 from torchx_kit.logs.regular_files import open_regular
+from torchx_kit.trust import WRITE, distrust
 from torchx_sched_local.store.layout import PRIVATE, base_folder
-from torchx_sched_local.store.safe_folders import (
-    FOLDER_MODE,
-    OPEN_FOLDER,
-    create_own,
-    open_own,
-)
+
+#: The mode of new folders: nobody else may write to them, whatever the umask is.
+FOLDER_MODE = 0o755
+#: The flags that open a folder but not a link to one.
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UnsafeFolderError(PermissionError):
+    """A folder is a link, or another user owns it or may write to it."""
 
 
 class AppFiles:
@@ -102,11 +114,6 @@ class AppFiles:
         The folder must be held open.
         """
         return path.removeprefix(self._prefix), self._fd
-
-    def event_path(self, path: str) -> str:
-        """Return a path for watching a file, on Linux; it leads through the open folder."""
-        name, folder = self.locate(path)
-        return os.path.join(f"/proc/self/fd/{folder}", name)
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file, and return its descriptor.
@@ -253,3 +260,105 @@ def _delete_content(folder: int, spared: set[str]) -> None:
             finally:
                 os.close(inner)
             os.rmdir(name, dir_fd=folder)
+
+
+def open_own(path: str) -> int:
+    """Open a folder of this user, and return its descriptor.
+
+    Raises:
+        OSError: The folder cannot be opened.
+        UnsafeFolderError: The folder is a link, or another user owns it or may write to it.
+    """
+    return _open_own(path, path, None)
+
+
+def create_own(path: str, levels: int) -> int:
+    """Create a folder, and return its descriptor.
+
+    Args:
+        path: The path of the folder, which must not exist.
+        levels: How many of the folders above are the scheduler's own; see :func:`open_parent`.
+
+    Raises:
+        OSError: The folder exists or cannot be created.
+        UnsafeFolderError: One of the scheduler's own folders is a link, another user owns it, or
+            other users may rename files in it.
+    """
+    parent = open_parent(os.path.dirname(path), levels)
+    name = os.path.basename(path)
+    try:
+        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+        return _open_own(name, path, parent)
+    except OSError as e:
+        e.filename = path
+        raise
+    finally:
+        os.close(parent)
+
+
+def open_parent(path: str, levels: int) -> int:
+    """Open the folder in which a new folder is created; create missing folders.
+
+    Args:
+        path: The path of the folder to open.
+        levels: How many of the last names in the path are the scheduler's own folders. Each of them
+            must belong to this user or to root. The user has chosen the folder above them, which
+            may be a link and may belong to anybody.
+
+    Returns:
+        A descriptor.
+
+    Raises:
+        OSError: A folder cannot be created or opened.
+        UnsafeFolderError: One of the scheduler's own folders is a link, another user owns it, or
+            other users may rename files in it.
+    """
+    if levels <= 0:
+        with contextlib.suppress(FileExistsError):  # if the path is a file, os.open() fails below
+            os.makedirs(path, exist_ok=True)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    above, name = os.path.split(path)
+    parent = open_parent(above, levels - 1)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+        fd = _open(name, path, parent)
+    finally:
+        os.close(parent)
+    status = os.fstat(fd)
+    if status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX:
+        # With the umask 002, earlier versions created this folder writable by the group.
+        os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~WRITE)
+        return fd
+    return _checked(fd, path, distrust(status))
+
+
+def _open_own(name: str, path: str, parent: int | None) -> int:
+    fd = _open(name, path, parent)
+    status = os.fstat(fd)
+    reason = distrust(status, owners=[os.geteuid()])
+    if not reason and status.st_mode & stat.S_ISVTX and status.st_mode & WRITE:
+        reason = "other users can write to it"
+    return _checked(fd, path, reason)
+
+
+def _checked(fd: int, path: str, reason: str) -> int:
+    """Return an open folder; close it and raise UnsafeFolderError if there is a reason."""
+    if reason:
+        os.close(fd)
+        raise _unsafe(path, reason)
+    return fd
+
+
+def _open(name: str, path: str, parent: int | None) -> int:
+    """Open a folder by its name in a parent folder; ``path`` is for messages."""
+    try:
+        return os.open(name, OPEN_FOLDER, dir_fd=parent)
+    except OSError as e:
+        if e.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise _unsafe(path, "it is a link, or not a folder") from e
+
+
+def _unsafe(path: str, reason: str) -> UnsafeFolderError:
+    return UnsafeFolderError(errno.EPERM, f"the folder is not safe: {reason}", path)

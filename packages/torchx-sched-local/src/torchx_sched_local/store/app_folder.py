@@ -27,9 +27,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.logs.streams import write_all
@@ -38,12 +39,6 @@ from torchx_sched_local.store import records
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
-from torchx_sched_local.store.success_file import (
-    LONGEST_REASON,
-    encode_success,
-    replica_entry,
-    room_for,
-)
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
@@ -59,6 +54,12 @@ DELETED = f"{PRIVATE}.deleted"
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
 _LAST_BYTES = 1 << 16
+# How many bytes a replica needs in both files without its paths, and the app needs.
+_REPLICA_BYTES = 900
+_APP_BYTES = 8192
+# How many characters of a replica's reason the file has.
+_LONGEST_REASON = 200
+_LONGEST_MESSAGE = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors that mean that a file is missing, or that something else is in its place. Other errors may
 # be temporary, for example too many open files, or mean that the folder is not safe.
@@ -128,7 +129,7 @@ class AppFolder:
         Raises:
             OSError: The journal cannot be written, or there is no room for the app's end.
         """
-        self._reserve_room(room_for(request))
+        self._reserve_room(_room_for(request))
         self.open_journal()
         # Each record is written alone: that of the request of an array may have many MB.
         for record in (["app", app, app["created"]], ["request", data, app["created"]]):
@@ -193,14 +194,9 @@ class AppFolder:
             data = os.pread(self._fd, size - self._seen, self._seen)
         except OSError:
             return []  # the journal is closed, or its disk is defective
-        found = []
         end = data.rfind(b"\n") + 1
-        for line in data[:end].split(b"\n"):
-            if records.text_of(line).startswith(_CANCEL):
-                with contextlib.suppress(ValueError):
-                    found.append(records.decode(line))
         self._seen += end
-        return found
+        return [*records.decode_kind(data[:end], _CANCEL)]
 
     def sync(self) -> None:
         """Wait until the journal and the outcome are on the disk.
@@ -255,7 +251,7 @@ class AppFolder:
     def write_success(
         self, run: AppRun, request: PopenRequest, state: AppState, message: str, when: float
     ) -> None:
-        """Write the file ``SUCCESS``; see :mod:`torchx_sched_local.store.success_file`.
+        """Write the file ``SUCCESS``; see :func:`encode_success`.
 
         Args:
             run: The state of the replicas.
@@ -281,7 +277,7 @@ class AppFolder:
                     "state": (
                         replica.state if is_terminal(replica.state) else AppState.CANCELLED
                     ).name,
-                    "reason": replica.reason[:LONGEST_REASON],
+                    "reason": replica.reason[:_LONGEST_REASON],
                     "restarts": replica.restarts,
                 }
                 for replica, param in zip(replicas, request.role_params[role], strict=True)
@@ -410,12 +406,8 @@ class AppFolder:
                 os.close(fd)
         except OSError:
             return None
-        for line in last[: last.rfind(b"\n") + 1].split(b"\n"):
-            if records.text_of(line).startswith(_END):
-                with contextlib.suppress(ValueError):
-                    event = records.decode(line)
-                    return AppState(event[1]), float(event[-1])
-        return None
+        event = next(records.decode_kind(last[: last.rfind(b"\n") + 1], _END), None)
+        return None if event is None else (AppState(event[1]), float(event[-1]))
 
     def _read_head(self, kind: bytes) -> dict[str, Any] | None:
         """Return the data of the first record of a kind; None if it is missing or damaged."""
@@ -434,3 +426,63 @@ class AppFolder:
             raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
         except ValueError:
             return None
+
+
+def _room_for(request: PopenRequest) -> int:
+    """Return how many bytes the end of an app needs at most, in ``SUCCESS`` and in the journal.
+
+    The reasons in both files must be short and ASCII.
+    """
+    size = _APP_BYTES + 2 * len(request.log_dir)
+    for role, params in request.role_params.items():
+        size += 100 + 6 * len(role)
+        for param in params:
+            size += _REPLICA_BYTES + 2 * len(param.stdout or "") + len(param.stderr or "")
+    return size
+
+
+def replica_entry(
+    replica_id: int, pid: Any, exit_code: int | None, stdout: str, stderr: str, error_file: str
+) -> dict[str, Any]:
+    """Return the entry of a replica in the file ``SUCCESS``."""
+    return {
+        "replica_id": replica_id,
+        "pid": pid,
+        "exitcode": exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "error_file": error_file,
+    }
+
+
+def encode_success(
+    folder: str,
+    app_id: str,
+    state: AppState,
+    when: float,
+    roles: Mapping[str, Sequence[dict[str, Any]]],
+    message: str = "",
+    num_restarts: int = 0,
+) -> bytes:
+    """Return the content of the file ``SUCCESS``.
+
+    Args:
+        folder: The app's folder.
+        app_id: The app's id.
+        state: The app's final state.
+        when: When the app ended, in seconds since 1970.
+        roles: For each role the entries of its replicas, as :func:`replica_entry` returns them.
+        message: Why the app is in this state.
+        num_restarts: How many times a replica, a role or the app was restarted.
+    """
+    data = {
+        "app_id": app_id,
+        "log_dir": folder,
+        "final_state": state.name,
+        "last_updated": when,
+        "message": message[:_LONGEST_MESSAGE],
+        "num_restarts": num_restarts,
+        "roles": roles,
+    }
+    # `default` is needed because in a subclass of the scheduler, a pid may be any object.
+    return json.dumps(data, indent=2, default=str).encode()

@@ -8,7 +8,7 @@ events, and arrives at the same state.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
@@ -224,6 +224,11 @@ class AppRun:
             return False
         return True
 
+    def apply_all(self, events: Iterable[Event]) -> bool:
+        """Change the state by events, and return False if one of them is not valid."""
+        results = [self.apply(event) for event in events]
+        return all(results)
+
     def reset_state(self) -> None:
         """Set the state of an app that has not ended: it runs, or it waits for its start."""
         is_pending = bool(self.waiting) and not self.started
@@ -256,6 +261,11 @@ class AppRun:
     def is_cancelled(self, k: int | None = None) -> bool:
         """Return True once the app, or the element with index ``k``, was cancelled."""
         return None in self.cancelled or k in self.cancelled
+
+    def was_interrupted(self) -> bool:
+        """Return True if the machine restarted while the app ran, and it does not run again yet."""
+        was_restarted = bool(self.boot) and self.boot != process_table.boot_id()
+        return was_restarted or (self.supervisor is None and self.num_restarts > 0)
 
     def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
         # the machine restarted, so that none of the app's processes lives

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Iterator
 from functools import partial
 
 from torchx_kit.workspace.pruning import DEFAULT_AGE, PruneError, tree_size
-from torchx_sched_local.store import index, retention
+from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs.errors import BackendError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
@@ -19,16 +22,19 @@ def unused_apps(query: PruneQuery) -> Iterator[Prunable]:
         query: The user's request; the age of an app is the time since its end. Without an age,
             :data:`DEFAULT_AGE` applies.
     """
-    for app_id in index.app_ids():
-        try:
-            app = StoredApp.find(app_id)
-            if app is not None:
-                app.has_ended()  # records the end of an app whose supervisor has died
-        except BackendError:
-            continue  # torchx status reports that the record cannot be read
     age = DEFAULT_AGE if query.older_than is None else query.older_than
-    for app_id, folder, ended in retention.ended_apps(age):
-        yield Prunable(folder.path, tree_size(folder.path), partial(_delete, app_id), ended)
+    base = os.path.realpath(layout.base_folder())
+    for app_id in index.app_ids():
+        with contextlib.suppress(BackendError):  # torchx status reports a record that is unreadable
+            app = StoredApp.find(app_id)
+            # has_ended() records the end of an app whose supervisor has died.
+            if app is None or not app.has_ended():
+                continue
+            path, end = app.folder.path, app.folder.read_end()
+            if end is None or time.time() - end[1] <= age:
+                continue
+            if os.path.realpath(path).startswith(base + os.sep):
+                yield Prunable(path, tree_size(path), partial(_delete, app_id), end[1])
 
 
 def _delete(app_id: str) -> None:

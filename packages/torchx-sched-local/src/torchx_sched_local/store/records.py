@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import binascii
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 # json.dumps() would make an encoder for each record. The output is ASCII: paths that are not valid
@@ -40,6 +42,14 @@ def decode_lines(data: bytes, skipped: tuple[bytes, ...] = ()) -> tuple[list[Any
         except ValueError:  # a crash of the machine can damage a line
             is_damaged = True
     return found, end, is_damaged
+
+
+def decode_kind(data: bytes, kind: bytes) -> Iterator[Any]:
+    """Yield the data of the records in a text that begin with ``kind``; skip damaged ones."""
+    for line in data.split(b"\n"):
+        if text_of(line).startswith(kind):
+            with contextlib.suppress(ValueError):
+                yield decode(line)
 
 
 def decode(line: bytes) -> Any:

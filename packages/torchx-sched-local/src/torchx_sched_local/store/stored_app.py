@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 import threading
@@ -146,8 +145,8 @@ class StoredApp:
             return run
         if self._has_processes():
             run.msg = "its supervisor has died; cancel the app to end its processes"
-        elif not self._goes_on():
-            self._record_end()
+        else:
+            self._settle()
         return self._run
 
     def has_ended(self) -> bool:
@@ -226,7 +225,7 @@ class StoredApp:
         if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
-            self._record_end(blocking=True)
+            self._settle(must_end=True)
         if self.folder.exists() and not is_terminal(self.refresh().state):
             raise BackendError(
                 f"the processes of app {run.app_id} have ended, but its supervisor (process"
@@ -266,10 +265,8 @@ class StoredApp:
             self._run, self._position, self._is_damaged = new_run(self.data), 0, True
         events, self._position, is_damaged = self.folder.read_events(self._position)
         # An intact journal is never empty: it begins with the app.
-        is_damaged |= not self._position
-        for event in events:
-            is_damaged |= not self._run.apply(event)
-        self._is_damaged |= is_damaged
+        self._is_damaged |= is_damaged or not self._position
+        self._is_damaged |= not self._run.apply_all(events)
         if self._is_damaged and is_terminal(self._run.state):
             self._run.name_unknown_ends()
         return self._run
@@ -277,39 +274,22 @@ class StoredApp:
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())
 
-    def _goes_on(self) -> bool:
-        """Start an app again that ran when the machine restarted; return False if it has ended."""
-        if self._is_damaged or not self.data.get("requeue"):
-            return False
-        from torchx_sched_local.supervise.go_on import go_on, is_interrupted
-
-        if not is_interrupted(self._run):
-            return False
-        with contextlib.suppress(BlockingIOError):  # another process starts it
-            try:
-                go_on(AppFolder(self.folder.path), self._run.app_id)
-            except (OSError, BackendError):
-                return False
-        run = self._read_journal()
-        if not is_terminal(run.state):
-            run.reset_state()
-        return True
-
-    def _record_end(self, blocking: bool = False) -> None:
-        """Record the end of an app whose supervisor and processes have died.
+    def _settle(self, must_end: bool = False) -> None:
+        """End or continue an app whose supervisor and processes have died; see :func:`.settle`.
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.supervise.reap import record_end
+        from torchx_sched_local.supervise.reap import settle
 
         try:
-            record_end(AppFolder(self.folder.path), self._run.app_id, blocking=blocking)
+            settle(AppFolder(self.folder.path), self._run.app_id, must_end=must_end)
         except BlockingIOError:
             return  # another process has just started to supervise the app, or records its end
         except (OSError, BackendError):
             pass
+        is_supervised = self._is_supervised()
         run = self._read_journal()
-        if not is_terminal(run.state):
+        if not is_supervised and not is_terminal(run.state):
             run.state, run.msg = find_end(
                 self.folder, run, has_processes=False, is_damaged=self._is_damaged
             )

@@ -115,5 +115,5 @@ class StoredElement(StoredApp):
     def _is_supervised(self) -> bool:
         return self.array._is_supervised()
 
-    def _record_end(self, blocking: bool = False) -> None:
+    def _settle(self, must_end: bool = False) -> None:
         self.array.refresh()

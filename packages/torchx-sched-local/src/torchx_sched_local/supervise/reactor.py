@@ -1,42 +1,20 @@
-"""An event loop for processes that end, files that change, and timers."""
+"""An event loop for processes that end, and timers."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import contextlib
 import logging  # imported early: if too many files are open, a later import would fail
 import os
+import sched
 import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
 from torchx_sched_local.supervise.processes.replica_processes import open_pidfd
 
-if TYPE_CHECKING:
-    from torchx_sched_local.supervise.file_events import FileEvents
-
 Callback = Callable[[], object]
-
-
-class Timer:
-    """A call that is due later.
-
-    Args:
-        due: When to call, in seconds of :func:`time.monotonic`.
-        callback: The function to call.
-    """
-
-    def __init__(self, due: float, callback: Callback) -> None:
-        self.due = due
-        self.callback: Callback | None = callback
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self.callback = None
 
 
 class Reactor:
@@ -44,24 +22,16 @@ class Reactor:
 
     The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`,
     and :meth:`hold`.
-
-    Attributes:
-        left_processes: Searches for the processes that the apps of this loop have left.
     """
 
     def __init__(self) -> None:
-        self.left_processes = LeftProcesses(self)
         self._selector = selectors.DefaultSelector()
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake_end, False)
         os.set_blocking(self._wake, False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wake_pipe)
         self._soon: deque[Callback] = deque()
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
-        self._files: FileEvents | None = None
-        self._has_no_events = False
-        self._on_change: dict[int, Callback] = {}
+        self._timers = sched.scheduler(time.monotonic)
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
@@ -96,11 +66,14 @@ class Reactor:
         """Call a function after the pending events; only the loop's thread may call this."""
         self._soon.append(callback)
 
-    def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Call a function after a number of seconds; the returned timer can cancel the call."""
-        timer = Timer(time.monotonic() + seconds, callback)
-        heapq.heappush(self._timers, (timer.due, next(self._numbers), timer))
-        return timer
+    def call_later(self, seconds: float, callback: Callback) -> sched.Event:
+        """Call a function after a number of seconds, and return the argument of :meth:`cancel`."""
+        return self._timers.enter(seconds, 0, _call, (callback,))
+
+    def cancel(self, timer: sched.Event) -> None:
+        """Undo a :meth:`call_later`; nothing happens if the function was called already."""
+        with contextlib.suppress(ValueError):
+            self._timers.cancel(timer)
 
     def on_exit(self, pid: int, callback: Callback) -> bool:
         """Call a function once a process has ended.
@@ -125,34 +98,6 @@ class Reactor:
         self._selector.register(fd, selectors.EVENT_READ, ended)
         return True
 
-    def on_change(self, path: str, callback: Callback) -> int | None:
-        """Call a function whenever a file was written to.
-
-        Returns:
-            A key for :meth:`unwatch`, or None if the file does not exist or cannot be watched.
-        """
-        if self._has_no_events:
-            return None
-        try:
-            from torchx_sched_local.supervise.file_events import FileEvents
-
-            if self._files is None:
-                self._files = FileEvents()
-                self._selector.register(self._files, selectors.EVENT_READ, self._files_changed)
-            key = self._files.watch(path)
-        except FileNotFoundError:
-            return None
-        except (OSError, ImportError):
-            self._has_no_events = True
-            return None
-        self._on_change[key] = callback
-        return key
-
-    def unwatch(self, key: int) -> None:
-        """Undo an :meth:`on_change`."""
-        if self._on_change.pop(key, None) is not None and self._files is not None:
-            self._files.unwatch(key)
-
     def run(self) -> None:
         """Run the loop until no caller holds it. This method may be called only once."""
         while True:
@@ -161,33 +106,17 @@ class Reactor:
                     self._ended = True
                     break
             self._once()
-        if self._files is not None:
-            self._files.close()
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, int):
-                os.close(key.fileobj)
+            os.close(key.fd)
         self._selector.close()
         os.close(self._wake)
 
     def _once(self) -> None:
-        for key, _ in self._selector.select(self._seconds_to_wait()):
+        seconds = self._timers.run(blocking=False)
+        for key, _ in self._selector.select(0 if self._soon else seconds):
             _call(key.data)
         for _ in range(len(self._soon)):
             _call(self._soon.popleft())
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
-            if timer.callback is not None:
-                _call(timer.callback)
-
-    def _seconds_to_wait(self) -> float | None:
-        if self._soon:
-            return 0
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        if not self._timers:
-            return None
-        return max(0.0, self._timers[0][0] - time.monotonic())
 
     def _drain_wake_pipe(self) -> None:
         try:
@@ -195,13 +124,6 @@ class Reactor:
                 pass
         except BlockingIOError:
             pass
-
-    def _files_changed(self) -> None:
-        if self._files is not None:
-            for key in self._files.read():
-                callback = self._on_change.get(key)
-                if callback is not None:
-                    _call(callback)
 
 
 def _call(callback: Callback) -> None:

@@ -1,20 +1,24 @@
-"""Ends an app whose supervisor has died."""
+"""Ends an app whose supervisor has died, or starts its next attempt."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 
+from torchx_kit.jobs.attempts import AttemptRules, committed_step, refusal
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
+from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun, describe_starter
 from torchx_sched_local.store.load_app import End, find_end, load_app, new_run
+from torchx_sched_local.supervise.processes.process_table import exit_code_of_child
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
-from torchx_sched_local.supervise.processes.spawn import child_exit_code
 from torchx_sched_local.supervise.processes.terminate import terminate_all
-from torchx_specs.errors import BackendError
+from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
+from torchx_specs.errors import BackendError, TorchXError
+from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
 
@@ -30,7 +34,7 @@ def reap(folder: AppFolder, app_id: str, began: int) -> None:
         began: A time, as :func:`process_table.now`, before which no process of the app started.
     """
     try:
-        is_recorded = record_end(folder, app_id, blocking=True)
+        is_recorded = settle(folder, app_id, must_end=True)
     except (OSError, BackendError):
         is_recorded = False
     if not is_recorded:
@@ -49,41 +53,83 @@ def end_processes(app_id: str, began: int) -> None:
     terminate_all(run.find_processes, grace=0)
 
 
-def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
+def settle(folder: AppFolder, app_id: str, *, must_end: bool) -> bool:
     """End an app without a supervisor, unless its end is recorded already.
+
+    An app with the option ``requeue`` that ran when the machine restarted is started again, unless
+    it must end.
 
     Args:
         folder: The app's folder.
         app_id: The app's id.
-        blocking: Wait while another process does the same.
+        must_end: Whether the app must end. If so, wait while another process does the same.
 
     Returns:
-        True if the app's end is recorded now; False if this is not the folder of the app, or if the
-        folder is being deleted.
+        False if this is not the folder of the app, or if the folder is being deleted.
 
     Raises:
         OSError: The folder cannot be opened or written to.
         BackendError: A record cannot be read.
-        BlockingIOError: ``blocking`` is False, and another process does the same.
+        BlockingIOError: ``must_end`` is False, and another process does the same.
     """
     try:
-        folder.open_journal(blocking)
+        folder.open_journal(blocking=must_end)
         data = load_app(folder)
         if not folder.exists() or data["app_id"] != app_id:
             return False
-        run = new_run(data)
+        run, request = new_run(data), folder.read_request()
         events, size, is_damaged = folder.read_events(0)
-        is_damaged |= not size
-        for event in events:
-            is_damaged |= not run.apply(event)
-        if not is_terminal(run.state):
-            has_processes, exits = _end_processes(folder, run)
-            known = {replica: replica.state for replica in run.replicas}
-            end = find_end(folder, run, has_processes, is_damaged)
-            write_end(folder, run, known, end, exits)
+        is_damaged |= not run.apply_all(events) or not size
+        if is_terminal(run.state):
+            return True
+        rules = None if request is None or is_damaged or must_end else request.attempts
+        if request is not None and rules is not None and run.was_interrupted():
+            _go_on(folder, run, request, rules)
+            return True
+        has_processes, exits = _end_processes(folder, run)
+        known = {replica: replica.state for replica in run.replicas}
+        end = find_end(folder, run, has_processes, is_damaged)
+        _write_end(folder, run, known, end, exits)
         return True
     finally:
         folder.close()
+
+
+def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest, rules: AttemptRules) -> None:
+    """Start the next attempt of an app that ran when the machine restarted, or record its end."""
+    # When the attempt ended is unknown; it was before the machine started.
+    when = max(time.time() - time.monotonic(), run.last_updated)
+    events: list[Event] = []
+    if run.supervisor is not None:
+        events = [["attempt", "node-failure", committed_step(request.resume_dir), when]]
+        run.apply_all(events)
+    refused = refusal(
+        rules,
+        [attempt.reason for attempt in run.ended_attempts],
+        run.steps(),
+        run.seconds_of_attempts(),
+        max_retries=0,
+        has_folder=request.resume_dir is not None,
+    )
+    known = {replica: replica.state for replica in run.replicas}
+    if refused is not None:
+        msg = f"the machine restarted while the app ran; {refused}"
+        _write_end(folder, run, known, (AppState.FAILED, msg), events)
+        return
+    if events:
+        events.append(["retry", RetryPolicy.APPLICATION.value, when])
+    starter = describe_starter()
+    folder.append([*events, ["starter", starter, time.time()]])
+    reader, writer = os.pipe()
+    try:
+        with open(reader, "rb", 0) as confirmation, open(writer, "wb", 0) as confirm:
+            # Confirmed before the start: an interrupt of this process must not end the app.
+            confirm.write(CONFIRMATION)
+            start_supervisor(folder, run.app_id, confirmation, confirm)
+    except (OSError, TorchXError) as e:
+        end_processes(run.app_id, starter["began"])
+        msg = f"the machine restarted while the app ran, and it cannot start again: {e}"
+        _write_end(folder, run, known, (AppState.FAILED, msg), [])
 
 
 def _end_processes(folder: AppFolder, run: AppRun) -> tuple[bool, list[Event]]:
@@ -123,7 +169,7 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
             process = replica.process
             if process is None or is_terminal(replica.state) or identify(process.pid) != process:
                 continue
-            code = child_exit_code(process.pid)
+            code = exit_code_of_child(process.pid)
             if code is not None:
                 state = AppState.FAILED if code else AppState.SUCCEEDED
                 reason = describe_exit(code)
@@ -133,7 +179,7 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
     return exits
 
 
-def write_end(
+def _write_end(
     folder: AppFolder,
     run: AppRun,
     known: dict[ReplicaRun, AppState],

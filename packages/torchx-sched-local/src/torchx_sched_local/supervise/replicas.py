@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from torchx_sched_local.store.layout import NA, SUCCESS
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -208,26 +207,14 @@ class _LocalAppDef:
 
     def get_structured_error_msg(self) -> str:
         """Return the first error that a replica wrote, as compact JSON, or ``<NONE>``."""
-        path = self._get_error_file()
-        if path is None:
-            return NONE
-        from torchx_sched_local.describe import read_error
+        from torchx_sched_local.describe import first_error
 
-        return read_error(path)
-
-    def _get_error_file(self) -> str | None:
-        by_age: list[tuple[int, str]] = []
-        for role in self.role_replicas.values():
-            for replica in role:
-                try:
-                    by_age.append((os.stat(replica.error_file).st_mtime_ns, replica.error_file))
-                except (OSError, TypeError):
-                    pass
-        return min(by_age)[1] if by_age else None
+        replicas = [replica for role in self.role_replicas.values() for replica in role]
+        return first_error(replica.error_file for replica in replicas)
 
     def _write_success(self) -> None:
         from torchx_kit.atomic_files import write_atomically
-        from torchx_sched_local.store.success_file import encode_success, replica_entry
+        from torchx_sched_local.store.app_folder import encode_success, replica_entry
 
         def name(file: Any) -> str:
             return str(getattr(file, "name", NA))

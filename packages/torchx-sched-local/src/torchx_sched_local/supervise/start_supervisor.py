@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torchx_kit
 import torchx_sched_local
@@ -78,12 +78,19 @@ def python_command(*args: str) -> list[str]:
 # The functions from here to `main` run in the submitting process.
 
 
+class _SupervisorDiedError(BackendError):
+    """The supervisor has died without a report."""
+
+
 def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confirm: FileIO) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
     The supervisor then waits until the caller has written :data:`CONFIRMATION`. If this function is
     interrupted, for example by Ctrl-C, it waits for at most 30 seconds until the supervisor has
     killed the processes that the supervisor had started.
+
+    If the supervisor is killed after it has written to the journal, the app counts as started, since
+    its processes may have run: it has ended, as its guard has recorded.
 
     Args:
         folder: The app's folder, whose journal is locked.
@@ -95,28 +102,27 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
             cannot be written.
-        BackendError: The machine cannot run the app, or the supervisor has died.
+        BackendError: The machine cannot run the app, or the supervisor has died before it began.
         OSError: The supervisor cannot be started.
     """
+    process: subprocess.Popen[bytes] | None = None
+    position = folder.journal_size()
     # The pipe is made here, not by Popen: if Popen is interrupted after it has started the
     # process, only the end of the pipes makes the process end.
-    fds: dict[str, int] = {}
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        fds["report"], fds["reported"] = os.pipe()
-        process = _popen(folder, app_id, confirmation.fileno(), fds["reported"])
-        os.close(fds.pop("reported"))
-        _read_report(fds["report"])
-    except BaseException:
-        confirm.close()
-        if "reported" in fds:
-            os.close(fds.pop("reported"))
-        if _wait_for_end_of_pipe(fds.get("report")) and process is not None:
-            process.wait()
-        raise
-    finally:
-        for fd in fds.values():
-            os.close(fd)
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb", 0) as report:
+        try:
+            with open(write_end, "wb", 0) as reported:
+                process = _popen(folder, app_id, confirmation.fileno(), reported.fileno())
+            _read_report(report.fileno())
+        except BaseException as e:
+            if not isinstance(e, _SupervisorDiedError):
+                confirm.close()
+            if _wait_for_end_of_pipe(report.fileno()) and process is not None:
+                process.wait()
+            if isinstance(e, _SupervisorDiedError) and folder.read_events(position)[0]:
+                return
+            raise
     # If the supervisor ends before this process, this process must reap it.
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
@@ -148,7 +154,7 @@ def _read_report(fd: int) -> None:
     try:
         report = json.loads(data)
     except ValueError:
-        raise BackendError(
+        raise _SupervisorDiedError(
             "the supervisor process of the app has died before it started the app"
         ) from None
     if report:
@@ -156,12 +162,12 @@ def _read_report(fd: int) -> None:
         raise kind(report["message"])
 
 
-def _wait_for_end_of_pipe(fd: int | None) -> bool:
-    """Wait until nobody can write to the pipe; return False for None, or if that takes too long."""
+def _wait_for_end_of_pipe(fd: int) -> bool:
+    """Wait until nobody can write to the pipe; return False if that takes too long."""
     deadline = time.monotonic() + _ABORT_SECONDS
-    while fd is not None and (seconds := deadline - time.monotonic()) > 0:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while (seconds := deadline - time.monotonic()) > 0:
         if poll.poll(seconds * 1000) and not os.read(fd, 1 << 16):
             return True
     return False
@@ -210,7 +216,7 @@ def _run(folder: AppFolder, app_id: str) -> int:
     guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor, begin = _start(folder, app_id, guard)
+        supervision, reactor = _start(folder, app_id, guard)
     except TorchXError as e:
         guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
@@ -222,25 +228,21 @@ def _run(folder: AppFolder, app_id: str) -> int:
         os.close(report_fd)
     else:
         supervision.abort()
-    reactor.call_soon(begin)
+    reactor.call_soon(supervision.begin)
     # The request of an array may have thousands of objects, which stay until the end.
     gc.freeze()
-    # After `begin`: before it, the replicas would pass for adopted children, and their exit codes
-    # would be lost.
     reactor.call_soon(lambda: _reap_orphans(supervision, reactor))
     reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor, Any]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor]:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.replicas import _LocalAppDef
-    from torchx_sched_local.supervise.start_replicas import launch
-    from torchx_sched_local.supervise.supervision import Policy
-    from torchx_specs.model.app import RetryPolicy
+    from torchx_sched_local.supervise.supervision import Supervision
 
     try:
         folder.open_journal()
@@ -251,24 +253,14 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
         raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
     reactor = Reactor()
     reactor.hold()
+    popen = LocalScheduler(data["session"], CWDImageProvider)._popen
+    local_app = _LocalAppDef(request.app_id, request.log_dir)
     try:
-        supervision, running = launch(
-            reactor,
-            folder,
-            request,
-            [
-                Policy(r["max_retries"], RetryPolicy(r["retry_policy"]), r["ends_app"])
-                for r in data["roles"]
-            ],
-            LocalScheduler(data["session"], CWDImageProvider)._popen,
-            _LocalAppDef(request.app_id, request.log_dir),
-            starter=data["starter"],
-            fail_together=bool(data.get("fail_together")),
-            parent=guard,
-        )
+        supervision = Supervision(reactor, folder, data, request, popen, local_app, guard)
+        supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e
-    return supervision, reactor, lambda: supervision.begin(running)
+    return supervision, reactor
 
 
 def _adopt_orphans() -> None:

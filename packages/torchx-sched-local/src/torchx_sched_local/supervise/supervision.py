@@ -10,73 +10,68 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sched
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules, committed_step, is_requested, refusal
+from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
-from torchx_sched_local.errors import is_temporary
+from torchx_sched_local.errors import PROGRAM_ERRORS, folder_error, is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
+from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
-from torchx_sched_local.store.retention import delete_old_apps
+from torchx_sched_local.store.app_run import Event, ReplicaRun
+from torchx_sched_local.store.load_app import may_retry, new_run
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import (
-    process_table,
-    replica_processes,
-    terminate,
+from torchx_sched_local.supervise.processes import process_table, terminate
+from torchx_sched_local.supervise.processes.replica_processes import (
+    ProcessId,
+    Spared,
+    has_left_processes,
+    identify,
+    identify_child,
 )
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-from torchx_sched_local.supervise.processes.spawn import is_child, read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
-from torchx_sched_local.supervise.reactor import Reactor, Timer
-from torchx_specs.errors import BackendError, TorchXError
+from torchx_sched_local.supervise.reactor import Reactor
+from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
+from torchx_sched_local.supervise.start_replicas import (
+    ENV_REPLICA_ID,
+    ENV_RESTART_COUNT,
+    SupervisedParam,
+    attempt_variables,
+)
+from torchx_specs.errors import BackendError, RequestError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
 #: Identifies a replica: the index of its role, and its index in the role.
 ReplicaIndex = tuple[int, int]
 
-#: Starts a replica: called with its index and the number of restarts. May raise OSError.
-Spawn = Callable[[ReplicaIndex, int], Any]
+#: Starts a replica: called with the name of its role, its index, and how to start it.
+Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 # The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A
 # shell turns this signal into an exit code.
 _PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
-# How long after the start to begin to watch log files. The logs of a replica that ends earlier are
-# merged at its end.
-_WATCH_AFTER_SECONDS = 0.02
-_MERGE_PAUSE_SECONDS = 0.005
-# The shortest and the longest pause between two merges in seconds, if there are no file events.
-_MERGE_POLL_SECONDS = (0.05, 1.0)
+# The pause between two looks at the logs of all running replicas, in seconds. If they are many, the
+# pause grows with their number, so that the looks take at most one percent of a processor.
+_MERGE_SECONDS = 0.02
+_MERGE_SECONDS_PER_LOG = 0.0005
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
 # How often to try to start a replica that waits for a GPU, or for other resources of the machine.
 _START_SECONDS = 0.5
 # How often to check whether a process has ended that has no pidfd.
 _EXIT_POLL_SECONDS = 0.05
-
-
-class Policy(NamedTuple):
-    """The retry policy of a role.
-
-    Attributes:
-        max_retries: The largest number of restarts of the unit ``what``.
-        what: The unit that is restarted after a failure: the replica, its role or the app.
-        ends_app: Whether the success of the role ends the app (``torchx/ends_app``).
-    """
-
-    max_retries: int = 0
-    what: RetryPolicy = RetryPolicy.APPLICATION
-    ends_app: bool = False
 
 
 class _Operation:
@@ -103,14 +98,8 @@ class _Operation:
         self.reason = reason
         self.termination = termination
         self.then = then
-        self.timer: Timer | None = None
+        self.timer: sched.Event | None = None
         self.watched: set[ProcessId] = set()
-        self.is_over = False
-
-    def abandon(self) -> None:
-        self.is_over = True
-        if self.timer is not None:
-            self.timer.cancel()
 
 
 class Supervision:
@@ -119,59 +108,62 @@ class Supervision:
     Args:
         reactor: The event loop.
         folder: The app's folder.
-        run: The app's state.
+        data: The app, as :meth:`AppFolder.read_app` returns it.
         request: The app's request.
-        policies: The retry policy of each role.
-        spawn: Starts a replica.
-        gpus: The GPUs of the replicas.
-        fail_together: Whether to end all replicas when one has failed and has no retries left.
-        adopts: Whether all descendants of this process belong to the app.
+        popen: Starts a replica.
+        local_app: Receives the started replicas and the final state.
+        parent: The guard, if it is the parent of this process, all of whose descendants then belong
+            to the app; None if :meth:`start` starts a guard.
 
     Attributes:
+        run: The app's state.
+        guard: The guard; None before :meth:`start`.
         ended: Set once the app has ended and everything was recorded.
-        on_end: Functions that are called with the final state just before ``ended`` is set.
+
+    Raises:
+        RequestError: A secret is missing, or is not protected from other users.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         folder: AppFolder,
-        run: AppRun,
+        data: dict[str, Any],
         request: PopenRequest,
-        policies: list[Policy],
-        spawn: Spawn,
-        gpus: GpuClaims,
-        *,
-        fail_together: bool = False,
-        adopts: bool = False,
+        popen: Popen,
+        local_app: _LocalAppDef,
+        parent: Guard | None = None,
     ) -> None:
-        self.run = run
+        self.run = new_run(data)
+        if request.attempts:  # it may run again after the machine restarted
+            self.run.apply_all(folder.read_events(0)[0])
         self.folder = folder
         self.request = request
         self.ended = threading.Event()
-        self.guard: Guard | None = None
-        self.on_end: list[Callable[[AppState], None]] = []
+        self.guard = parent
+        self._adopts = parent is not None
         self._reactor = reactor
-        self._policies = policies
-        self._roles = list(request.role_params)
+        self._policies = data["roles"]
         self._params = list(request.role_params.values())
-        has_retries = any(policy.max_retries for policy in policies)
-        self._may_retry = has_retries or request.attempts is not None
-        self._spawn = spawn
-        self._gpus = gpus
-        self._start_timer: Timer | None = None
-        self._fail_together = fail_together
-        self._adopts = adopts
+        self._may_retry = may_retry(data)
+        self._popen = popen
+        self._local_app = local_app
+        # The secrets are read once, for all replicas and restarts. The values are only in the
+        # memory of this process and in the environments of the replicas.
+        envs = {id(param.env): param.env for params in self._params for param in params}
+        self._secrets = resolve_secrets(envs.values())
+        # Copy the environment once: a copy takes longer than starting a process.
+        self._environ = without_secrets(os.environ)
+        self._gpus = GpuClaims(request)
+        self._start_timer: sched.Event | None = None
+        self._fail_together = data["fail_together"]
         self._running: dict[ReplicaIndex, Any] = {}
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
         self._waiting = deque(self._indices())
+        # The replicas of the roles whose success ends the app.
+        self._deciding = [i for i in self._waiting if self._policies[i[0]]["ends_app"]]
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
-        self._watches: dict[ReplicaIndex, list[int]] = {}
-        self._is_polling = False
-        self._dirty: set[ReplicaIndex] = set()
-        self._merge_timer: Timer | None = None
-        self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
         self._failed_indices: set[ReplicaIndex] = set()
@@ -179,8 +171,6 @@ class Supervision:
         self._cancels_itself = False
         self._succeeded: set[ReplicaIndex] = set()
         self._is_cleaned = False
-        self._is_check_pending = False
-        self._is_searching = False
 
     # -- The methods below record events.
 
@@ -189,8 +179,7 @@ class Supervision:
 
         After :meth:`begin`, only the reactor's thread may call this.
         """
-        for event in events:
-            self.run.apply(event)
+        self.run.apply_all(events)
         self._unwritten += events
 
     def flush(self) -> None:
@@ -202,14 +191,125 @@ class Supervision:
         events, self._unwritten = self._unwritten, []
         self.folder.append(events)
 
-    def next_waiting(self, busy: int) -> ReplicaIndex | None:
-        """Return the next replica to start, or None if no replica may start now.
+    # -- The methods below start replicas.
 
-        Args:
-            busy: How many replicas run.
+    def start(self) -> None:
+        """Start the guard, and the replicas that may start now.
+
+        A replica whose program cannot be run is recorded as failed if other replicas run, or if the
+        app is an array. If this method raises an error, all started processes have been killed. If
+        it is interrupted, the guard ends the app.
+
+        Raises:
+            RequestError: None of the programs can be run, or the app's folder cannot be written.
+            BackendError: The machine cannot run so many processes, or has another problem.
+            OSError: The guard cannot be started, or the first events cannot be written.
         """
+        now = time.time()
+        self.record(["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now])
+        if self.request.attempts and not self.run.ended_attempts:
+            self.record(["resume", committed_step(self.request.resume_dir), now])
+        # The guard starts before the first replica, so that no replica is ever without a guard.
+        if self.guard is None:
+            self.guard = Guard(self.folder, self.run.app_id, self.run.begun)
+        try:
+            self.flush()
+            self._start_first()
+        except Exception:
+            self.guard.dismiss()
+            self.guard.wait()
+            raise
+        except BaseException:
+            # Popen may have been interrupted just after it started a process. The guard finds that
+            # process too, because the guard looks for processes a little later.
+            self.guard.end_app()
+            raise
+
+    def _start_first(self) -> None:
+        first_reason = ""
+        try:
+            while (index := self._next_waiting()) is not None:
+                try:
+                    self._start(index)
+                except OSError as e:
+                    replica = self.run.replica(*index)
+                    reason = f"{replica.role}/{replica.id}: {self._describe_start_error(index, e)}"
+                    if e.errno not in PROGRAM_ERRORS:
+                        raise BackendError(reason) from e
+                    first_reason = first_reason or reason
+                    self._record_start_error(index, e)
+                self._flush_start()
+            self._flush_start()  # why no other replica may start now
+            if not self._running and self.request.elements is None and not self.run.waiting:
+                raise RequestError(
+                    first_reason
+                    or "the request has no replicas; set Role.num_replicas to 1 or more"
+                )
+        except BaseException:
+            terminate.terminate_all(self.run.find_processes, grace=0)
+            for index, process in self._running.items():
+                self._kill_unidentified(index)
+                process.wait()
+            self._gpus.close()
+            raise
+
+    def _flush_start(self) -> None:
+        """Write the recorded events to the journal, after each start and before the next one."""
+        try:
+            self.flush()
+        except OSError as e:
+            raise folder_error(self.folder.path, e) from e
+
+    def _start(self, index: ReplicaIndex) -> None:
+        """Start a replica; an overridden method of a scheduler may raise any error."""
+        process = self._running[index] = self._spawn(index, self.begin_attempt(index))
+        self._open_logs(index)
+        self.record(["start", *index, *identify_child(process.pid), time.time()])
+
+    def _spawn(self, index: ReplicaIndex, attempt: int) -> Any:
+        """Start the process of a replica; ``attempt`` is the number of restarts."""
+        param, (role, k) = self._param(index), self._key(index)
+        marks = {
+            **self._gpus.environment((role, k)),
+            ENV_REPLICA_ID: str(k if self.request.elements is None else 0),
+            ENV_RESTART_COUNT: str(attempt),
+            process_table.ENV_REPLICA: process_table.with_token(
+                self._environ, self.run.token(*index)
+            ),
+            **(attempt_variables(self.run) if self.request.attempts else {}),
+        }
+        supervised = SupervisedParam(
+            param.args,
+            {**with_values(param.env, self._secrets), **marks},
+            param.stdout,
+            param.stderr,
+            param.combined,
+            param.cwd,
+            attempt,
+            self._environ,
+            self.folder.files,
+        )
+        folder = self.request.role_log_dirs[role][k]
+        if not attempt:
+            try:
+                self.folder.files.make_folder(folder)
+            except OSError as e:
+                raise folder_error(folder, e) from e
+        try:
+            replica = self._popen(role, k, supervised)
+        except Exception as e:
+            if not attempt and is_temporary(e):
+                self.folder.files.remove_folder(folder)
+            raise
+        replica.close_files()  # the process has its own descriptors
+        self._local_app.add_replica(role, replica)
+        return replica.proc
+
+    def _next_waiting(self) -> ReplicaIndex | None:
+        """Return the next replica to start, or None if no replica may start now."""
         most = self.request.max_parallel
-        if not self._waiting or (most is not None and busy >= most):
+        ending = set().union(*(operation.indices for operation in self._operations))
+        if not self._waiting or (most is not None and len(self._running.keys() | ending) >= most):
             return None
         if self.request.gpus:
             # The replicas of an app start together, the elements of an array one by one.
@@ -230,11 +330,6 @@ class Supervision:
         self._start_timer = None
         if not self.ended.is_set():
             self._check_end()
-
-    def record_start(self, index: ReplicaIndex, process: Any) -> None:
-        """Record that a replica was started."""
-        self._open_logs(index)
-        self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
 
     def _open_logs(self, index: ReplicaIndex) -> ReplicaLogs | None:
         param = self._param(index)
@@ -260,12 +355,12 @@ class Supervision:
             self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
         return attempt
 
-    def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
+    def _record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
         """Record that a replica could not be started."""
-        reason = self.describe_start_error(index, error)
+        reason = self._describe_start_error(index, error)
         self.record(["exit", *index, AppState.FAILED.value, None, reason, None, time.time()])
 
-    def describe_start_error(self, index: ReplicaIndex, error: Exception) -> str:
+    def _describe_start_error(self, index: ReplicaIndex, error: Exception) -> str:
         """Return why a process could not be started."""
         if isinstance(error, TorchXError):
             return str(error)
@@ -286,22 +381,18 @@ class Supervision:
 
     # -- The methods below begin, observe and cancel the app.
 
-    def begin(self, running: Mapping[ReplicaIndex, Any]) -> None:
-        """Begin to supervise the started processes; the app's end releases the reactor.
-
-        Args:
-            running: The started processes by replica.
-        """
-        self._running.update(running)
-        for index, process in running.items():
-            self._observe(index, process)
+    def begin(self) -> None:
+        """Begin to supervise the started processes; the app's end releases the reactor."""
+        for index in self._running:
+            self._observe(index)
+        indices = self._indices()
+        not_started = [i for i in indices if self.run.replica(*i).state == AppState.FAILED]
         if self._is_marked():
             self.cancel()
-        for index in self._indices():
-            replica = self.run.replica(*index)
-            if index not in running and replica.state == AppState.FAILED:
-                self._on_final_failure(index)
-        self._check_end_soon()
+        for index in not_started:
+            self._on_final_failure(index)
+        self._reactor.call_next(self._check_end)
+        self._reactor.call_later(_MERGE_SECONDS, self._merge_running)
 
     def abort(self) -> None:
         """Kill all processes, and mark the app: a later :meth:`begin` ends it as CANCELLED."""
@@ -351,13 +442,13 @@ class Supervision:
             return
         if not self._record_exit(index, process):
             check = partial(self._check_process, index, process)
-            if not (is_child(process) and self._reactor.on_exit(process.pid, check)):
+            if not (_is_child(process) and self._reactor.on_exit(process.pid, check)):
                 self._reactor.call_later(_EXIT_POLL_SECONDS, check)
 
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
         reaped = process_table.now()
-        exit_code = read_exit_code(process)
+        exit_code = _read_exit_code(process)
         if exit_code is None:
             return False
         del self._running[index]
@@ -391,13 +482,12 @@ class Supervision:
         elif state == AppState.CANCELLED and operation is None and self._is_marked():
             self.cancel()
         self._release_gpus(index)
-        self._check_end_soon()
+        self._reactor.call_next(self._check_end)
         return True
 
     def _has_final_success(self) -> bool:
         """Return True if all replicas of the roles whose success ends the app have succeeded."""
-        deciding = [index for index in self._indices() if self._policies[index[0]].ends_app]
-        states = {self.run.replica(*index).state for index in deciding}
+        states = {self.run.replica(*index).state for index in self._deciding}
         return states == {AppState.SUCCEEDED}
 
     def _release_gpus(self, index: ReplicaIndex) -> None:
@@ -432,8 +522,6 @@ class Supervision:
         """End what the first process of an element has left, and forget its logs."""
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGTERM)
-        for key in self._watches.pop(index, []):
-            self._reactor.unwatch(key)
         if not self._may_retry and not self._problems:
             self._logs.pop(index, None)
 
@@ -450,21 +538,22 @@ class Supervision:
         """
         policy = self._policies[index[0]]
         if self.request.attempts is not None:
-            self._end_attempt(index, reason, self.request.attempts, policy.max_retries)
+            self._end_attempt(index, reason, self.request.attempts, policy["max_retries"])
             return
+        what = RetryPolicy(policy["retry_policy"])
         counted: object
-        if policy.what == RetryPolicy.REPLICA:
+        if what == RetryPolicy.REPLICA:
             counted, indices = index, {index}
-        elif policy.what == RetryPolicy.ROLE:
+        elif what == RetryPolicy.ROLE:
             counted, indices = index[0], {p for p in self._indices() if p[0] == index[0]}
         else:
             counted, indices = None, set(self._indices())
         retries = self._retries.get(counted, 0)
-        if retries >= policy.max_retries or indices & self._failed_indices:
+        if retries >= policy["max_retries"] or indices & self._failed_indices:
             self._on_final_failure(index)
             return
         self._retries[counted] = retries + 1
-        self._end_for_restart(index, indices, policy.what)
+        self._end_for_restart(index, indices, what)
 
     def _end_attempt(
         self, index: ReplicaIndex, reason: str, rules: AttemptRules, max_retries: int
@@ -512,40 +601,34 @@ class Supervision:
 
     def _start_waiting(self) -> None:
         """Start the replicas that wait for their start or restart, as ``max_parallel`` permits."""
-        while not self._is_cancelled:
-            ending = set().union(*(operation.indices for operation in self._operations))
-            index = self.next_waiting(len(self._running.keys() | ending))
-            if index is None:
-                return
+        while not self._is_cancelled and (index := self._next_waiting()) is not None:
             if self._is_marked(self._element(index)):
                 end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
                 self.record(["exit", *index, *end])
                 self._release_gpus(index)
                 continue
             try:
-                process = self._spawn(index, self.begin_attempt(index))
-            except Exception as e:  # overridden code of a scheduler may raise anything
+                self._start(index)
+            except Exception as e:
                 is_new = self.run.replica(*index).restarts < 0
                 if is_new and self._element(index) is not None and is_temporary(e):
                     self._waiting.appendleft(index)
-                    self._wait(self.describe_start_error(index, e))
+                    self._wait(self._describe_start_error(index, e))
                     return
-                self.record_start_error(index, e)
+                self._record_start_error(index, e)
                 self._on_final_failure(index)
                 continue
-            self.record_start(index, process)
-            self._running[index] = process
-            self._observe(index, process)
+            self._observe(index)
             # Another process may have cancelled the app or the element meanwhile.
             if self._is_marked():
                 self.cancel()
             elif self._is_marked(self._element(index)):
                 self._terminate({index}, "cancelled", partial(self._release_gpus, index))
 
-    def _observe(self, index: ReplicaIndex, process: Any) -> None:
-        """Watch the end, the logs and the time limit of a process that was just started."""
+    def _observe(self, index: ReplicaIndex) -> None:
+        """Watch the end and the time limit of a process that was just started."""
+        process = self._running[index]
         self._reactor.call_next(partial(self._check_process, index, process))
-        self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
         self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
@@ -580,7 +663,6 @@ class Supervision:
         for operation in list(self._operations):
             if operation.indices & indices:
                 # The new operation replaces the older one, and includes the older one's replicas.
-                operation.abandon()
                 self._operations.remove(operation)
                 indices |= operation.indices
         tokens = {self.run.token(*index) for index in indices}
@@ -605,10 +687,10 @@ class Supervision:
             process.kill()
 
     def _step_termination(self, operation: _Operation) -> None:
-        if operation.is_over:
-            return
+        if operation not in self._operations:
+            return  # another one has replaced it
         if operation.timer is not None:
-            operation.timer.cancel()
+            self._reactor.cancel(operation.timer)
         try:
             seconds = operation.termination.step()
         except OSError:  # too many open files
@@ -619,7 +701,6 @@ class Supervision:
         if seconds is None:
             # The exits of the replicas' first processes are reported separately, so wait for them.
             if not any(index in self._running for index in operation.indices):
-                operation.abandon()
                 self._operations.remove(operation)
                 operation.then()
                 self._check_end()
@@ -635,114 +716,47 @@ class Supervision:
 
     # -- The methods below merge logs.
 
-    def _watch(self, index: ReplicaIndex) -> None:
-        """Watch the logs of a running replica, and merge what it has written so far."""
-        logs = self._logs.get(index)
-        if logs is None or index in self._watches or index not in self._running:
-            return
-        keys = [
-            self._reactor.on_change(
-                self.folder.files.event_path(path), lambda: self._on_log_change(index)
-            )
-            for path in dict.fromkeys((logs.stdout, logs.stderr))
-        ]
-        if None not in keys:
-            self._watches[index] = [key for key in keys if key is not None]
-            self._merge([index])
-        elif not self._is_polling:
-            self._is_polling = True
-            self._poll_logs()
-
-    def _poll_logs(self) -> None:
+    def _merge_running(self) -> None:
+        """Merge what the running replicas have written, now and again after a pause."""
         if self.ended.is_set():
             return
-        shortest, longest = _MERGE_POLL_SECONDS
-        has_merged = self._merge(self._logs)
-        self._poll_seconds = shortest if has_merged else min(self._poll_seconds * 1.5, longest)
-        self._reactor.call_later(self._poll_seconds, self._poll_logs)
+        self._merge(self._running)
+        pause = max(_MERGE_SECONDS, _MERGE_SECONDS_PER_LOG * len(self._running))
+        self._reactor.call_later(pause, self._merge_running)
 
-    def _on_log_change(self, index: ReplicaIndex) -> None:
-        if self._merge_timer is None:
-            # Merge at once, but then pause: a busy writer causes thousands of events.
-            self._merge([index])
-            self._merge_later(_MERGE_PAUSE_SECONDS)
-        else:
-            self._dirty.add(index)
-
-    def _merge_later(self, seconds: float) -> None:
-        if self._merge_timer is None:
-            self._merge_timer = self._reactor.call_later(seconds, self._merge_dirty)
-
-    def _merge_dirty(self) -> None:
-        self._merge_timer = None
-        if self._dirty and not self.ended.is_set():
-            dirty, self._dirty = self._dirty, set()
-            self._merge(dirty)
-            self._merge_later(_MERGE_PAUSE_SECONDS)
-
-    def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
-        has_merged = False
+    def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> None:
         for index in indices:
             logs = self._logs.get(index)
             if logs is None:
                 continue
             try:
-                has_merged |= logs.finish() if final else logs.merge()
-            except OSError as e:
-                if not final:  # for example, no descriptor is free
-                    self._dirty.add(index)
-                    self._merge_later(_MERGE_POLL_SECONDS[1])
+                if final:
+                    logs.finish()
                 else:
+                    logs.merge()
+            except OSError as e:
+                if final:  # else for example no descriptor is free, and the next look tries again
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
                         f" {e.strerror or e}"
                     ] = None
-        return has_merged
 
     # -- The methods below end the app.
 
-    def _check_end_soon(self) -> None:
-        """Call :meth:`_check_end` once for all processes that ended at the same time."""
-        if not self._is_check_pending:
-            self._is_check_pending = True
-            self._reactor.call_next(self._check_end)
-
     def _check_end(self) -> None:
         """End the app and its left processes if no replica runs; otherwise write the events."""
-        self._is_check_pending = False
         self._start_waiting()
-        if not self._is_idle():
-            self._try_flush()
-        elif self._is_cleaned:
+        # Write the exit codes now: this process may be killed while the left processes end.
+        self._try_flush()
+        if self._running or self._operations or self._waiting or self.ended.is_set():
+            return
+        leaders, marks = self.run.leaders(), self.run.marks()
+        if self._is_cleaned or not has_left_processes(leaders, marks, self._spared()):
             self._finish()
-        elif not self._is_searching:
-            # Write the exit codes now: this process may be killed during the search, or while the
-            # left processes end.
-            self._try_flush()
-            if replica_processes.has_left_descendants(self.run.leaders(), self._spared()):
-                self._end_left_processes()
-                return
-            self._is_searching = True
-            self._reactor.left_processes.search(self.run.marks(), self._on_search)
-
-    def _is_idle(self) -> bool:
-        """Return True if the app has no replica left and has not ended."""
-        is_busy = self._running or self._operations or self._waiting
-        return not is_busy and not self.ended.is_set()
-
-    def _on_search(self, has_left_processes: bool) -> None:
-        self._is_searching = False
-        if not self._is_idle():
-            return  # the app was cancelled during the search; after that, _check_end runs again
-        if has_left_processes:
-            self._end_left_processes()
         else:
-            self._finish()
-
-    def _end_left_processes(self) -> None:
-        self._is_cleaned = True
-        self._terminate_app("")
+            self._is_cleaned = True
+            self._terminate_app("")
 
     def _try_flush(self) -> None:
         """Write the recorded events, or keep them for the next flush if the disk is full."""
@@ -759,8 +773,7 @@ class Supervision:
                 )
             if self.guard is not None:
                 self.guard.dismiss()
-            for call in self.on_end:
-                call(self.run.state)
+            self._local_app.set_state(self.run.state)
             self._gpus.close()
             self.ended.set()
             # Set `ended` before this, so that no caller of wait() waits for the disk.
@@ -769,13 +782,9 @@ class Supervision:
             self.folder.close()
             if self.guard is not None:
                 self.guard.wait()
-            delete_old_apps()
             self._reactor.release()
 
     def _write_end(self) -> None:
-        for keys in self._watches.values():
-            for key in keys:
-                self._reactor.unwatch(key)
         self._merge(self._logs, final=True)
         # An app has succeeded if all of its replicas ended with 0 before the cancellation.
         is_cancelled = self._is_cancelled or self._is_marked()
@@ -821,17 +830,37 @@ class Supervision:
             self.run.apply(event)
         return self.run.is_cancelled(k)
 
-    def _spared(self) -> replica_processes.Spared | None:
+    def _spared(self) -> Spared | None:
         return self.own_pids() - {p.pid for p in self._running.values()} if self._adopts else None
 
     def _indices(self) -> list[ReplicaIndex]:
         return [(i, k) for i, role in enumerate(self.run.roles.values()) for k in range(len(role))]
 
     def _key(self, index: ReplicaIndex) -> tuple[str, int]:
-        return self._roles[index[0]], index[1]
+        return self._policies[index[0]]["name"], index[1]
 
     def _param(self, index: ReplicaIndex) -> Any:
         return self._params[index[0]][index[1]]
+
+
+def _is_child(process: Any) -> bool:
+    """Return True if a process is a child of this process that was not reaped.
+
+    Args:
+        process: What the scheduler has started. A subclass of it may start something else than a
+            process of this machine.
+    """
+    return isinstance(process, subprocess.Popen) and process.returncode is None
+
+
+def _read_exit_code(process: Any) -> int | None:
+    """Return the exit code of a process, negative for a signal; None while the process runs.
+
+    A child of this process is not reaped, so that another process can read the exit code if this
+    process is killed.
+    """
+    code = process_table.exit_code_of_child(process.pid) if _is_child(process) else None
+    return process.poll() if code is None else code
 
 
 def _describe(replica: ReplicaRun) -> str:

@@ -20,7 +20,7 @@ from torchx_specs.errors import (
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_sweep.limits import ON_THIS_MACHINE, Usage, sum_usage, usage
+from torchx_sweep.limits import ON_THIS_MACHINE, Usage, usage
 from torchx_sweep.search import find_apps
 from torchx_sweep.store import (
     AFTER_REASON,
@@ -286,7 +286,7 @@ class Driver:
         chosen: list[tuple[ElementRecord, AppDef]] = []
         if not self._queue:
             return chosen
-        used = sum_usage(self._usages[number] for number in self._running)
+        used = sum((self._usages[number] for number in self._running), Usage())
         while self._queue and len(chosen) < _LARGEST_ARRAY:
             element, app, needed = self._queue[0]
             if is_array:
@@ -344,7 +344,7 @@ class Driver:
     def _free_slots(self, needed: Usage) -> int | None:
         """Return how many more elements with these needs may run; None means any number."""
         sweep = self._sweep
-        used = sum_usage(self._usages[number] for number in self._running)
+        used = sum((self._usages[number] for number in self._running), Usage())
         free = [
             (limit - getattr(used, name)) // getattr(needed, name)
             for name, limit in sweep.limits.items()

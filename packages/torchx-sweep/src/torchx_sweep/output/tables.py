@@ -56,7 +56,7 @@ def element_data(
 def element_values(
     elements: Sequence[ElementRecord], metrics: Mapping[int, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the parameters, the metrics and the duration of each element, for a plot."""
+    """Return the parameters, the metrics and the duration of each element."""
     return [
         {
             **element.parameters,

@@ -141,6 +141,23 @@ def read_environ(pid: int) -> bytes | None:
         time.sleep(_EXECVE_PAUSE)
 
 
+def exit_code_of_child(pid: int) -> int | None:
+    """Return the exit code of a child of this process that has ended, and do not reap the child.
+
+    The code is negative for a signal. The result is None if the child runs, or if the process is
+    not a child of this process.
+    """
+    if not hasattr(os, "waitid"):
+        return None
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
 def output_files(pid: int) -> list[str]:
     """Return the paths of a process's standard output and error; none if they are unknown.
 

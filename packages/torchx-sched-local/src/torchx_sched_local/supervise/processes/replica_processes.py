@@ -19,11 +19,10 @@ In a process that adopts orphans and supervises one app only, all other children
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import signal
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import NamedTuple
 
 from torchx_sched_local.supervise.processes import process_table
@@ -87,11 +86,6 @@ def identify(pid: int) -> ProcessId:
     """Return the identity of a process; its start time is 0 if there is no such process."""
     info = process_table.process_info(pid)
     return ProcessId(pid, info.start if info else 0)
-
-
-def identify_self() -> ProcessId:
-    """Return the identity of this process; the result is cached."""
-    return _identify_once(os.getpid())
 
 
 def identify_child(pid: object) -> ProcessId:
@@ -227,11 +221,13 @@ def find_processes(
     }
 
 
-def has_left_descendants(leaders: Iterable[Leader], spared: Spared | None = None) -> bool:
-    """Return True if a child that is not spared, or a process group of a leader, still exists.
+def has_left_processes(
+    leaders: Iterable[Leader], marks: Marks, spared: Spared | None = None
+) -> bool:
+    """Return True if the leaders, which have all been reaped, may have left processes.
 
-    This takes some microseconds. Call it only after all leaders have ended. The arguments are those
-    of :func:`find_processes`.
+    The result is also True if too many files are open to find this out. The arguments are those of
+    :func:`find_processes`.
     """
     if spared is not None and process_table.children() - spared:
         return True
@@ -243,38 +239,16 @@ def has_left_descendants(leaders: Iterable[Leader], spared: Spared | None = None
             return True
         except ProcessLookupError:
             pass
-    return False
-
-
-def find_marked(groups: Sequence[Marks]) -> set[int]:
-    """Return the indices of the groups of marks that living processes of this user have.
-
-    The processes are read once for all groups.
-
-    Raises:
-        OSError: Too many files are open, so processes cannot be read.
-    """
-    found: set[int] = set()
-    for pid in process_table.pids_of_user():
-        tokens, paths = process_table.read_tokens(pid), process_table.output_files(pid)
-        for i, marks in enumerate(groups):
-            if any(map(marks.owns_token, tokens)) or any(map(marks.owns_output, paths)):
-                found.add(i)
-        if len(found) == len(groups):
-            break
-    return found
+    try:
+        return any(map(marks.match, process_table.pids_of_user()))
+    except OSError:
+        return True
 
 
 def _identified(leaders: Iterable[Leader]) -> list[Leader]:
     # Skip leaders that cannot be identified (start time 0), init (pid 1), and pid 0: session and
     # group 0 belong to the kernel, and to processes that entered a container from outside.
     return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
-
-
-_identify_once = functools.lru_cache(maxsize=1)(identify)
-if hasattr(os, "register_at_fork"):
-    # In another pid namespace, a forked process can have the same pid as its parent.
-    os.register_at_fork(after_in_child=_identify_once.cache_clear)
 
 
 def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:
