@@ -17,21 +17,17 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.role_checks import for_each_role
-from torchx_kit.workspace.dir_builder import DirBuilder
+from torchx_kit.workspace.host_dir import is_tree
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
-from torchx_sched_slurm.job_files.job_dirs import (
-    JobDirBuilder,
-    image_and_copy,
-    is_snapshot,
-    record_job_dir,
-)
+from torchx_sched_slurm.job_files.job_dirs import record_job_dir
 from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
+from torchx_sched_slurm.job_files.script import RECORDS
 from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
 from torchx_sched_slurm.options import option_problems
-from torchx_sched_slurm.request import MEMORY_MESSAGE, new_mark
+from torchx_sched_slurm.request import MEMORY_MESSAGE, image_and_copy, new_mark
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
@@ -40,12 +36,12 @@ from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx_specs.model.status import is_terminal
+from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
     from torchx_kit.batch.entries import Entry
-    from torchx_kit.workspace.builder import WorkspaceBuilder
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
 
@@ -80,6 +76,12 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     system_type = Slurm
     entry_type = SlurmEntry
     trees_in_containers = True
+    local_trees = f"{RECORDS}/workspaces"
+    # The records contain variables of earlier jobs, which may be secrets.
+    files_of_jobs = "\n".join(
+        f"{name}\n*/{name}"
+        for name in (RECORDS, SLURM_JOB_DIRS, "slurm-[0-9]*.out", "slurm-[0-9]*.err")
+    )
     features = replace(
         BatchScheduler.features,
         dependencies=True,
@@ -104,12 +106,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     # Methods that submit apps.
 
-    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
-        builders = super()._workspace_builders()
-        if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
-            builders["dir"] = JobDirBuilder(snapshots=isinstance(self._host, LocalHost))
-        return builders
-
     def _request_problems(self, app: AppDef, cfg: SlurmOpts) -> Iterable[str]:
         yield from option_problems(cfg)
         if isinstance(self._host, LocalHost):
@@ -120,7 +116,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         rules = attempt_rules(cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
-        copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
+        copies = [copy for role in app.roles if is_tree(copy := image_and_copy(role)[1])]
         if len(set(copies)) > 1 and cfg.job_dir:
             raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
 
@@ -161,7 +157,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
-                img_root=self._host_path(role.img_root),
+                img_root=self._img_root(role.img_root),
             )
             for name, role in request.replicas.items()
         }
@@ -172,6 +168,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name=info.app.name if info.app else request.job_name,
             app_id=new_mark(),
         )
+
+    def _img_root(self, path: str) -> str:
+        return self._host.resolve(path) if macros.app_id in path else self._host_path(path)
 
     def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:

@@ -298,6 +298,9 @@ class Slurm(BatchSystem):
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
         return int(match[1]) if match else _DEFAULT_ARRAY_SIZE
 
+    def is_ours(self, job: JobInfo) -> bool:
+        return isinstance(job, SlurmJob) and bool(job.parts[0].mark)
+
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         return entry.app_id  # a task of an array, too
 

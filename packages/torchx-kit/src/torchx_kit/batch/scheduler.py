@@ -73,8 +73,13 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     system_type: ClassVar[type[BatchSystem]]
     #: The class of the requests.
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
-    #: Whether jobs in containers can use the copy of a workspace on another machine.
+    #: Whether jobs in containers can use the copy of a workspace.
     trees_in_containers: ClassVar[bool] = False
+    #: The directory, relative to that of the jobs, with copies of workspaces on this machine; empty
+    #: if jobs on this machine run in their directory.
+    local_trees: ClassVar[str] = ""
+    #: Lines of ignore rules for the files that jobs write, which are not copied.
+    files_of_jobs: ClassVar[str] = ""
     #: The class of the entries in the index.
     entry_type: ClassVar[type[Entry]] = Entry
 
@@ -97,22 +102,22 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
     def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
         builders = super()._workspace_builders()
-        if self._host.name:
+        if self._host.name or self.local_trees:
             from torchx_kit.workspace.dir_builder import DirBuilder
             from torchx_kit.workspace.host_dir import HostDirBuilder
 
             if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
-                builders["dir"] = HostDirBuilder(self._host, self.trees_in_containers)
+                builders["dir"] = HostDirBuilder(
+                    self._host, self.trees_in_containers, self.local_trees, self.files_of_jobs
+                )
         return builders
 
     def _host_path(self, image: str) -> str:
-        """Return the path of a planned tree on another machine; return other images unchanged."""
+        """Return the path of a planned tree on the host; return other images unchanged."""
         from torchx_kit.workspace.host_dir import HostDirBuilder, is_tree
 
-        builder = self._workspace_builders().get("dir") if self._host.name else None
-        if isinstance(builder, HostDirBuilder) and is_tree(image):
-            return builder.path(image)
-        return image
+        builder = self._workspace_builders().get("dir") if is_tree(image) else None
+        return builder.path(image) if isinstance(builder, HostDirBuilder) else image
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
         if isinstance(self._host, LocalHost):

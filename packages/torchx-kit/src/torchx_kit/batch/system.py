@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torchx_kit.batch.client import ClusterClient
 from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.errors import BatchError, EndedError
+from torchx_kit.batch.names import JobName
 from torchx_kit.batch.states import UNKNOWN, Cause, JobInfo, JobState, Phase
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
 from torchx_specs.model.app import Role
@@ -212,6 +213,10 @@ class BatchSystem(ClusterClient):
     def state_of(self, job: JobInfo | None) -> JobState:
         """Return the entry in the table of states; an unknown state if it has none."""
         return self.states.get(job.state, UNKNOWN) if job is not None else UNKNOWN
+
+    def is_ours(self, job: JobInfo) -> bool:
+        """Return whether TorchX has submitted a job, as the listing shows it."""
+        return JobName.parse(job.name) is not None
 
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         """Return the id of the job or task that runs a replica; empty if it is not submitted.
