@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
-from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
 from torchx_kit.jobs.records import REPORTS
-from torchx_kit.jobs.submitter import is_interrupted
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
@@ -55,24 +54,6 @@ def entry_from_record(host: Host, app_id: str, job: Job) -> SlurmEntry | None:
     roles, names = record.roles(), record.names()
     entry = SlurmEntry(app_id, lead.name, record.folder(), path, roles, names=names)
     return entry.with_id(app_id)
-
-
-def describe_announced(entry: SlurmEntry | None) -> DescribeAppResponse | None:
-    """Return the description of a submission of which Slurm has no job.
-
-    Args:
-        entry: The index entry with the mark as its id; None if there is no such submission.
-    """
-    if entry is None or entry.deleted:
-        return None
-    found = DescribeAppResponse(
-        entry.app_id, AppState.SUBMITTED, msg="its submission has not ended"
-    )
-    if is_interrupted(entry.submitter, entry.submitted):
-        found.state = AppState.CANCELLED
-        found.msg = "its submission was interrupted, and Slurm has no job of it"
-    found.submitted = moment(int(entry.submitted))
-    return found
 
 
 class SlurmApp(AppSnapshot):
@@ -159,6 +140,10 @@ class SlurmApp(AppSnapshot):
         record, job = self._record, self._job
         if not job and not self._own.record:
             return AppState.UNKNOWN, ""
+        if not job and self._own.is_announced:
+            if self._own.cancelled:
+                return AppState.CANCELLED, INTERRUPTED
+            return AppState.PENDING, SUBMITTING
         own, own_reason = self._state_from_record()
         is_recent = record.outcome and time.time() - record.outcome.ended < _RECORD_SECONDS
         if not job:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from torchx_kit.batch.client import client_arguments
@@ -20,7 +19,7 @@ from torchx_kit.role_checks import for_each_role
 from torchx_kit.workspace.host_dir import is_tree
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
 from torchx_sched_slurm.job_files.job_dirs import record_job_dir
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.job_files.script import RECORDS
 from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
@@ -209,56 +208,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     # Methods for submitted jobs.
 
-    def _interrupted(
-        self,
-        entries: Iterable[SlurmEntry],
-        jobs: Mapping[str, JobInfo] = MappingProxyType({}),
-    ) -> dict[str, SlurmEntry]:
-        """Return the entries of jobs whose submission was interrupted, by the job's number.
-
-        Args:
-            entries: Entries of the index.
-            jobs: Jobs in the queue, by id. The other jobs are found only if they have started.
-        """
-        announced = {entry.mark: entry for entry in entries if entry.app_id == entry.mark}
-        numbers = {
-            mark: SlurmRecord(self._host, entry.record).job_number()
-            for mark, entry in announced.items()
-        }
-        for job in jobs.values() if announced else ():
-            if isinstance(job, SlurmJob) and job.parts[0].mark in announced:
-                numbers[job.parts[0].mark] = job.parts[0].number
-        return {n: announced[mark].with_id(n) for mark, n in numbers.items() if n}
-
     def _resolved(self, app_id: str) -> str:
         """Return the job number for the mark of a submission; return any other id unchanged.
 
-        A mark is returned unchanged if Slurm has no job of the submission.
-
-        Raises:
-            BatchError: The queue cannot be queried.
+        A mark is returned unchanged if the submission has not ended.
         """
         job_id = JobId.parse(app_id)
         if job_id is not None:
             return str(job_id)
-        found = [entry for entry in self._slurm_entries() if entry.mark == app_id]
-        numbers = [entry.app_id for entry in found if entry.app_id != app_id]
-        if found and not numbers:
-            numbers = [*self._interrupted(found, self.system.listing(None)[0])]
-        return numbers[0] if numbers else app_id
-
-    def _slurm_entries(self) -> list[SlurmEntry]:
-        return [entry for entry in self._index.entries() if isinstance(entry, SlurmEntry)]
+        entry = super()._entry(app_id)  # None if the submission has ended before
+        entries = self._index.entries() if entry is None else [entry]
+        marks = {one.mark: one.app_id for one in entries if isinstance(one, SlurmEntry)}
+        return marks.get(app_id, app_id)
 
     def _entry(self, app_id: str) -> SlurmEntry | None:
         """Return the index entry of a job or of a task of an array, or None if there is none."""
-        app_id = self._resolved(app_id)
-        entry = self._index.get(app_id)
-        job_id = JobId.parse(app_id)
-        if entry is None and job_id is not None and not job_id.cluster:
-            array = self._interrupted(self._slurm_entries()).get(job_id.number)
-            entry = _task(array, job_id)
-        return entry if isinstance(entry, SlurmEntry) else None
+        return cast("SlurmEntry | None", super()._entry(self._resolved(app_id)))
 
     def _known(self, app_id: str) -> SlurmEntry | None:
         """Return the entry of a job, also if the index lacks it and it was described before."""
@@ -275,12 +240,10 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
         entry = self._entry(app_id)
-        if job_id is None:
-            from torchx_sched_slurm.describe import describe_announced
-
-            return describe_announced(entry)
         if entry is not None:
             return self._described(entry)
+        if job_id is None:
+            return None
         jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
         if app_id not in jobs:
             jobs = self.system.explain([JobInfo(app_id)])
@@ -335,17 +298,18 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
+        from torchx_kit.batch.submit import finish_submission
         from torchx_kit.jobs.descriptions import from_dict, listed
         from torchx_sched_slurm.describe import ENDING, list_item
 
         queued = self.system.listing(None)[0]  # fails soon if the controller is down
         jobs = {**self.system.recent_jobs(), **queued}
-        indexed = {entry.app_id: entry for entry in self._slurm_entries()}
-        entries = {**self._interrupted(indexed.values(), jobs), **indexed}
+        finished = (finish_submission(self.system, self._index, e) for e in self._index.entries())
+        indexed = {entry.app_id: cast("SlurmEntry", entry) for entry in finished}
         unclear: list[Entry] = []
         apps = []
-        for app_id in {**jobs, **entries}:
-            job_id, entry, job = JobId.parse(app_id), entries.get(app_id), jobs.get(app_id)
+        for app_id in {**jobs, **indexed}:
+            job_id, entry, job = JobId.parse(app_id), indexed.get(app_id), jobs.get(app_id)
             if job_id is None or job_id.task:
                 continue  # the entry of the array has its tasks
             if isinstance(job, SlurmJob):

@@ -59,8 +59,8 @@ class ClusterClient:
 
     #: The error message if a command does not exist; ``{name}`` stands for the command.
     not_installed: ClassVar[str]
-    #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
-    #: is an EndedError only if the message about each job has such a part.
+    #: Patterns of error messages, in lower case, by the error that they mean. An error of several
+    #: jobs is an EndedError only if the message about each job matches.
     messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
@@ -158,10 +158,10 @@ class ClusterClient:
         """
         text = summary.lower()
         for kind in (UnreachableError, LimitError, RefusedError):
-            if any(part in text for part in self.messages.get(kind, ())):
+            if any(re.search(pattern, text) for pattern in self.messages.get(kind, ())):
                 return kind
         ended = self.messages.get(EndedError, ())
-        if all(any(part in line for part in ended) for line in text.split("; ")):
+        if all(any(re.search(each, line) for each in ended) for line in text.split("; ")):
             return EndedError
         return BatchError
 

@@ -231,7 +231,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         """
         from torchx_kit.batch.submit import finish_submission
 
-        array_id, index = Entry.split_id(app_id)
+        array_id, index = self.entry_type.split_id(app_id)
         entry = self._index.get(array_id)
         if entry is not None:
             finished = finish_submission(self.system, self._index, entry)
@@ -327,8 +327,6 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return apps + [listed(one) for one in describe_by_names(self.system, others).values()]
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx_kit.batch.submit import add_job_ids
-
         entry = self._entry(app_id)
         if entry is None:
             self.system.cancel([job.job_id for job in self._jobs_of_app(app_id)])
@@ -341,7 +339,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
             self.app_arrays.cancel([app_id])
         else:
             if not entry.complete:
-                add_job_ids(self.system, [entry], self.system.listing(None)[0].values())
+                self.system.add_job_ids([entry], self.system.listing(None)[0].values())
             described = self.describe(app_id)
             if described is not None and not is_terminal(described.state):
                 self._mark_as_cancelled(entry)
