@@ -132,7 +132,7 @@ class TestSetup:
     def test_a_signal_is_no_failure_of_a_line(self, record: JobRecord, signal: str) -> None:
         code = self.run_setup(record, f"kill -{signal} $BASHPID", "sleep 60")
         assert code == {"TERM": 143, "USR2": 140}[signal]
-        assert record.replica_setup_failure(1, 3) == ""
+        assert "setup" not in record.describe_end(1, 3, 1)
         assert record.text("log.err") == ""
 
     def test_lines_that_a_script_cannot_have_are_refused(self) -> None:
@@ -159,10 +159,3 @@ def test_incomplete_file_counts_as_missing(record: JobRecord, text: str) -> None
     assert record.replica(0, 0) is None
     Path(record.replica_path(0, 0)).write_text("0 node1 5\n")
     assert record.replica(0, 0) == ReplicaRecord(0, "node1", 5)
-
-
-def test_failure_in_words() -> None:
-    assert FirstFailure(0, 2, "n1", 3).describe(["main"]) == "main/2 on n1: exit code 3"
-    assert FirstFailure(1, 0, "n1", -9).describe(["main"]) == (
-        "1/0 on n1: killed by signal 9 (SIGKILL)"
-    )

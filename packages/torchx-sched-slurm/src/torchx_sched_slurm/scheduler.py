@@ -320,7 +320,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                     entry = self._entry_from_record(job_id, job)
                 if entry is None:
                     # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
-                    apps.append(list_item(app_id, job.parts))
+                    apps.append(list_item(app_id, job))
             if entry is None or entry.deleted:
                 continue
             for one in entry.elements(indexed) if entry.names else [entry]:
@@ -330,7 +330,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                     apps.append(listed(from_dict(one.final), name=one.name))
                 elif is_clear and isinstance(known, SlurmJob) and known.state not in ENDING:
                     # Without a look at the record: a list may have thousands of such jobs.
-                    apps.append(list_item(one.app_id, known.parts, one))
+                    apps.append(list_item(one.app_id, known, one))
                 else:
                     unclear.append(one)
         descriptions = self._describe_all(unclear, jobs=jobs, pending_reasons=False)

@@ -27,7 +27,6 @@ from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.jobs import (
     CLUSTERS,
     SACCT,
-    SACCT_20,
     SACCT_BRIEF,
     SEPARATOR,
     SQUEUE_FORMAT,
@@ -237,20 +236,16 @@ class Slurm(BatchSystem):
 
     def _accounting(self, *selection: str, is_brief: bool = False) -> list[SlurmJob]:
         """Return jobs from accounting; none if the query fails, because others know more."""
-        columns = (SACCT_BRIEF,) if is_brief else (SACCT, SACCT_20, SACCT_BRIEF)
-        for names in columns if self._has_accounting else ():
-            argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
-            try:
-                output = self.run(*argv, *selection)
-            except BatchError as e:
-                message = str(e).lower()
-                if any(text in message for text in _NO_ACCOUNTING):
-                    self._has_accounting = False
-                elif "invalid field" in message:
-                    continue  # this version of sacct lacks some of the columns
-                return []
-            return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
-        return []
+        if not self._has_accounting:
+            return []
+        names = SACCT_BRIEF if is_brief else SACCT
+        argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
+        try:
+            output = self.run(*argv, *selection)
+        except BatchError as e:
+            self._has_accounting = not any(text in str(e).lower() for text in _NO_ACCOUNTING)
+            return []
+        return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for _, ids in groupby(sorted(job_ids, key=_cluster_name), _cluster_name):

@@ -120,17 +120,6 @@ class ClusterClient:
         output: str = self.batch([self.command(argv)], is_safe=True)[0]
         return output
 
-    @contextmanager
-    def _slow_notice(self, name: str) -> Iterator[None]:
-        """Warn if the body, a command with its retries, takes too long."""
-        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
     def _warn_of_delay(self, name: str) -> None:
         import logging  # imported here, so that start-up does not load it
 
@@ -211,12 +200,17 @@ class ClusterClient:
         if not operations:
             return []
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
-        with self._slow_notice(name):
+        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
+        timer.daemon = True
+        timer.start()
+        try:
             if not is_safe:
                 return self._execute(operations, is_safe, once)
             return retry(
                 lambda: self._execute(operations, is_safe), UnreachableError, self._backoff()
             )
+        finally:
+            timer.cancel()
 
     def _backoff(self) -> Backoff:
         return Backoff(self.patience, sleep=self.sleep, clock=self.clock)
