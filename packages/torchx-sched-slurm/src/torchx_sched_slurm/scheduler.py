@@ -100,8 +100,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         host: Host | None = None,
     ) -> None:
         super().__init__(session_name, timeout=timeout, patience=patience, host=host)
-        # Entries of described jobs and arrays that the index lacks, by app id.
-        self._found: dict[str, SlurmEntry] = {}
 
     # Methods that submit apps.
 
@@ -225,14 +223,11 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         """Return the index entry of a job or of a task of an array, or None if there is none."""
         return cast("SlurmEntry | None", super()._entry(self._resolved(app_id)))
 
-    def _known(self, app_id: str) -> SlurmEntry | None:
-        """Return the entry of a job, also if the index lacks it and it was described before."""
-        return self._entry(app_id) or self._found.get(app_id)
-
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of a job, or None if the job does not exist.
 
-        The description combines the job's own record, Slurm's queue and accounting.
+        The description combines the job's own record, Slurm's queue and accounting. A job that was
+        submitted with another ``$TORCHX_HOME`` is described by the queue and accounting alone.
 
         Raises:
             BatchError: Slurm cannot be queried, and the job has not recorded its end.
@@ -247,32 +242,10 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
         if app_id not in jobs:
             jobs = self.system.explain([JobInfo(app_id)])
-        job = jobs.get(app_id)
-        if not isinstance(job, SlurmJob):
+        if app_id not in jobs:
             return None
-        entry = self._entry_from_record(job_id, job) or SlurmEntry(app_id, job.name, "", "")
-        self._found[app_id] = entry
-        if entry.names:
-            return self._described(entry)
+        entry = SlurmEntry(app_id, jobs[app_id].name, "", "")
         return self._describe_all([entry], jobs=jobs)[app_id]
-
-    def _entry_from_record(self, job_id: JobId, job: SlurmJob) -> SlurmEntry | None:
-        """Return the entry of a job, array or task that is not in the index; None without a record.
-
-        Args:
-            job_id: The id of the job.
-            job: The job as the queue or accounting lists it.
-        """
-        from torchx_sched_slurm.describe import entry_from_record
-
-        number = str(replace(job_id, task=""))
-        entry = self._found.get(number)
-        if entry is None or not entry.names:  # the record of a single job may appear later
-            entry = entry_from_record(self._host, number, job.parts)
-        if entry is None or not job.parts[0].task:
-            return entry
-        self._found[number] = entry
-        return _task(entry, job_id) if entry.names else None
 
     def _describe_all(
         self, entries: Collection[Any], **options: Any
@@ -316,10 +289,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                 lead = job.parts[0]
                 if entry is not None and lead.command is not None and lead.mark != entry.mark:
                     entry = None  # the entry of an earlier job with the same number
-                if entry is None and lead.task:
-                    entry = self._entry_from_record(job_id, job)
-                if entry is None:
-                    # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
+                if entry is None:  # it was not submitted with this $TORCHX_HOME
                     apps.append(list_item(app_id, job))
             if entry is None or entry.deleted:
                 continue
@@ -378,15 +348,6 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
     return SlurmScheduler(session_name, docker_client, **client_arguments(kwargs))
-
-
-def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
-    """Return the entry of a task of an array; the given entry if the id is not that of a task."""
-    if array is None or not job_id.task:
-        return array
-    index = int(job_id.task)
-    has_task = index < len(array.names)
-    return cast("SlurmEntry", array.make_element(index)) if has_task else None
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
