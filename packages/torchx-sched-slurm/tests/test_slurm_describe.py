@@ -114,7 +114,7 @@ class TestTimes:
         assert seconds(describe("5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
-        item = describing.list_item("3", queries.SlurmJob.of("3", queries.parse_sacct(SACCT)["3"]))
+        item = describing.list_item(queries.SlurmJob.of("3", queries.parse_sacct(SACCT)["3"]))
         assert seconds(item) == [1795403322, 1795403323, 1795403323]
         assert (item.name, item.exit_code) == ("sig", -9)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
-from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry
+from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
@@ -256,19 +256,12 @@ def _state_and_reason(slurm_state: str) -> tuple[AppState, str]:
     return state, f"{slurm_state}: {text}" if text else ""
 
 
-def list_item(app_id: str, job: SlurmJob, entry: Entry | None = None) -> ListAppResponse:
-    """Return the entry of the list of apps for a job whose record is not needed.
-
-    Args:
-        app_id: The job's id.
-        job: The job as the queue or accounting lists it.
-        entry: The job's index entry, or None if the job is not in the index.
-    """
+def list_item(job: JobInfo) -> ListAppResponse:
+    """Return the item of the list of apps for a job that the index lacks."""
     is_ending = job.state in ENDING
     state = AppState.RUNNING if is_ending else states.appstate_from_slurm_state(job.state)
-    app = ListAppResponse(app_id, state, name=entry.name if entry else job.name)
-    submitted = moment(int(entry.submitted)) if entry else None
-    set_times(app, submitted or job.submitted, started=job.started, ended=job.ended)
+    app = ListAppResponse(job.job_id, state, name=job.name)
+    set_times(app, job.submitted, started=job.started, ended=job.ended)
     replica = ReplicaStatus(0, state, "", "", exit_code=job.exit_code)
     app.exit_code = app_exit_code(state, [replica])
     return app

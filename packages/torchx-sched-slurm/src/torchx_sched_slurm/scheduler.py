@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +21,7 @@ from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DI
 from torchx_sched_slurm.job_files.job_dirs import record_job_dir
 from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.job_files.script import RECORDS
-from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
+from torchx_sched_slurm.jobs import JobId, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -40,7 +40,6 @@ from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
-    from torchx_kit.batch.entries import Entry
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
 
@@ -271,41 +270,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
-        from torchx_kit.batch.submit import finish_submission
-        from torchx_kit.jobs.descriptions import from_dict, listed
-        from torchx_sched_slurm.describe import ENDING, list_item
-
-        queued = self.system.listing(None)[0]  # fails soon if the controller is down
-        jobs = {**self.system.recent_jobs(), **queued}
-        finished = (finish_submission(self.system, self._index, e) for e in self._index.entries())
-        indexed = {entry.app_id: cast("SlurmEntry", entry) for entry in finished}
-        unclear: list[Entry] = []
-        apps = []
-        for app_id in {**jobs, **indexed}:
-            job_id, entry, job = JobId.parse(app_id), indexed.get(app_id), jobs.get(app_id)
-            if job_id is None or job_id.task:
-                continue  # the entry of the array has its tasks
-            if isinstance(job, SlurmJob):
-                lead = job.parts[0]
-                if entry is not None and lead.command is not None and lead.mark != entry.mark:
-                    entry = None  # the entry of an earlier job with the same number
-                if entry is None:  # it was not submitted with this $TORCHX_HOME
-                    apps.append(list_item(app_id, job))
-            if entry is None or entry.deleted:
-                continue
-            for one in entry.elements(indexed) if entry.names else [entry]:
-                known = jobs.get(one.app_id)
-                is_clear = self.system.phase_of(known).is_in_queue
-                if one.final is not None and one.app_id not in queued:
-                    apps.append(listed(from_dict(one.final), name=one.name))
-                elif is_clear and isinstance(known, SlurmJob) and known.state not in ENDING:
-                    # Without a look at the record: a list may have thousands of such jobs.
-                    apps.append(list_item(one.app_id, known, one))
-                else:
-                    unclear.append(one)
-        descriptions = self._describe_all(unclear, jobs=jobs, pending_reasons=False)
-        apps += [listed(descriptions[one.app_id], name=one.name) for one in unclear]
+        apps = [app for app in super().list(cfg) if JobId.parse(app.app_id)]
         return sorted(apps, key=_number_and_task, reverse=True)
+
+    def _jobs_to_list(self) -> dict[str, JobInfo]:
+        queued = super()._jobs_to_list()  # fails soon if the controller is down
+        return {**self.system.recent_jobs(), **queued}
+
+    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+        from torchx_sched_slurm.describe import list_item
+
+        # The list item of an array stands for its tasks.
+        return [
+            list_item(job)
+            for job in jobs
+            if job.job_id not in known and SlurmEntry.split_id(job.job_id)[1] is None
+        ]
 
     def _cancel_existing(self, app_id: str) -> None:
         app_id = self._resolved(app_id)

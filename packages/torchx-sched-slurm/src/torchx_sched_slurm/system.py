@@ -188,6 +188,7 @@ class Slurm(BatchSystem):
                     "%s; retrying for at most %g s", e, self.patience
                 )
                 backoff.pause_after(e)
+            self._has_answered = True  # the controller is expected to come back
             number = _numbers(self.listing(None)[0].values()).get(mark)
             if number:
                 return [number]

@@ -68,7 +68,12 @@ def describe_all(
     """
     app_type = app_type or AppSnapshot
     found = {one.app_id: from_dict(one.final) for one in entries if one.final is not None}
-    active = [one for one in entries if one.final is None or app_type.may_start_again]
+    active = [
+        one
+        for one in entries
+        if one.final is None
+        or (app_type.may_start_again and _may_have_started(system, jobs, one.app_id))
+    ]
     if not active:
         return found
     apps, is_answered = read_apps(system, active, jobs, app_type)
@@ -91,6 +96,11 @@ def describe_all(
                 app.entry.final = final
                 index.put(app.entry)
     return found
+
+
+def _may_have_started(system: BatchSystem, jobs: Mapping[str, JobInfo] | None, app_id: str) -> bool:
+    """Return whether an app that has ended may have started again, by the jobs of a listing."""
+    return jobs is None or system.phase_of(jobs.get(app_id)).is_in_queue
 
 
 def read_apps(

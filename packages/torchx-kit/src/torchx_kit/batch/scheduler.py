@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -304,7 +304,6 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         Raises:
             BatchError: The batch system cannot be queried.
         """
-        from torchx_kit.batch.describe import describe_by_names
         from torchx_kit.batch.submit import finish_submission
         from torchx_kit.jobs.descriptions import listed
 
@@ -316,15 +315,30 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
             found = finish_submission(self.system, self._index, entry)
             if not found.interrupted:
                 existing += found.elements(entries) if found.names else [found]
-        jobs = self.system.listing(None)[0]
+        jobs = self._jobs_to_list()
         descriptions = self._describe_all(existing, jobs=jobs, pending_reasons=False)
         apps = [listed(descriptions[entry.app_id], name=entry.name) for entry in existing]
+        known = {*entries, *(entry.app_id for entry in existing)}
+        return [*apps, *self._other_apps(jobs.values(), known)]
+
+    def _jobs_to_list(self) -> dict[str, JobInfo]:
+        """Return the jobs that :meth:`list` shows, by id."""
+        return self.system.listing(None)[0]
+
+    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+        """Return the apps of jobs that the index lacks.
+
+        Args:
+            jobs: The jobs.
+            known: The ids of the apps and arrays in the index.
+        """
+        from torchx_kit.batch.describe import describe_by_names
+        from torchx_kit.jobs.descriptions import listed
+
         others = [
-            job
-            for job in jobs.values()
-            if (name := JobName.parse(job.name)) and name.app_id not in entries
+            job for job in jobs if (name := JobName.parse(job.name)) and name.app_id not in known
         ]
-        return apps + [listed(one) for one in describe_by_names(self.system, others).values()]
+        return [listed(one) for one in describe_by_names(self.system, others).values()]
 
     def _cancel_existing(self, app_id: str) -> None:
         entry = self._entry(app_id)
