@@ -215,8 +215,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             return str(job_id)
         entry = super()._entry(app_id)  # None if the submission has ended before
         entries = self._index.entries() if entry is None else [entry]
-        marks = {one.mark: one.app_id for one in entries if isinstance(one, SlurmEntry)}
-        return marks.get(app_id, app_id)
+        # The entry of an array precedes those of its tasks.
+        marked = (e for e in entries if isinstance(e, SlurmEntry) and e.mark == app_id)
+        return next((one.app_id for one in marked), app_id)
 
     def _entry(self, app_id: str) -> SlurmEntry | None:
         """Return the index entry of a job or of a task of an array, or None if there is none."""
