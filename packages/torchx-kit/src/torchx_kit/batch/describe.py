@@ -254,7 +254,7 @@ class AppSnapshot:
         if state == AppState.FAILED and (refusal := self._record.refusal()):
             return refusal
         if self._failure is not None and state == AppState.FAILED:
-            return self._failure.describe(statuses)
+            return self._failure.describe_with(statuses)
         if not self.entry.complete and not is_terminal(state):
             return SUBMITTING
         reasons = (

@@ -8,6 +8,7 @@ import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.hosts.operations import CommandResult as CommandResult
@@ -381,7 +382,7 @@ def _copies(local: str, remote: str) -> Iterator[Request]:
         yield "make_dirs", (place, 0o700)
         for name in names:
             with open(os.path.join(folder, name), "rb") as file:
-                chunks = iter(lambda file=file: file.read(_REQUEST_BYTES), b"")
+                chunks = iter(partial(file.read, _REQUEST_BYTES), b"")
                 yield from _parts(chunks, posixpath.join(place, name))
 
 
