@@ -70,6 +70,7 @@ class TestOneRole:
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.SUCCEEDED
         assert lines(scheduler, app_id, k=1) == ["by hand\n"]
+        assert [len(role.replicas) for role in found.roles_statuses] == [2]
 
     def test_files_with_secrets_are_private(self, scheduler: SlurmScheduler, work: Path) -> None:
         app_id = submit(scheduler, app("true", env={"HF_TOKEN": "hush"}))
