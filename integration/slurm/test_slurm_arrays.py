@@ -151,6 +151,20 @@ class TestTasks:
         listed = {found.app_id: found.state for found in scheduler.list()}
         assert [listed[ok], listed[failed]] == states
 
+    def test_tasks_of_an_interrupted_submission_are_listed_by_name(
+        self, scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(3, "sleep 86400"))))
+        # The index of a client that is killed right after sbatch does not have the job.
+        monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "empty"))
+        other = create_scheduler("test")
+        listed = {found.app_id: found.name for found in other.list()}
+        assert [listed.get(app_id) for app_id in ids] == ["e-0-0", "e-1-0", "e-2-0"]
+        found = other.describe(ids[2])
+        assert found is not None
+        assert [role.name for role in found.roles] == ["main"]
+        other.cancel(ids[0].partition("_")[0])
+
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_jobs_of_a_killed_client_are_listed_after_slurm_has_forgotten_them(

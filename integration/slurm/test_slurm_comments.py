@@ -62,12 +62,15 @@ def test_job_with_another_comment_has_roles_and_logs(scheduler: SlurmScheduler) 
 
 
 @every_cluster
-def test_job_of_another_machine_has_a_state(
+def test_job_of_another_machine_has_roles_and_logs(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On another machine, whose index lacks the job, the path of the script leads to the record."""
     app_id = start(scheduler, app("echo up; sleep 86400", num_replicas=2))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "other"))
+    monkeypatch.chdir(tmp_path)
     other = create_scheduler("other")
-    wait_for(other, app_id, AppState.RUNNING)
-    other.cancel(app_id)
-    assert wait_for(other, app_id).state == AppState.CANCELLED
+    assert has_roles_and_logs(other, app_id).state == AppState.RUNNING
+    scheduler.cancel(app_id)
+    wait_for(other, app_id)
+    assert has_roles_and_logs(other, app_id).state == AppState.CANCELLED

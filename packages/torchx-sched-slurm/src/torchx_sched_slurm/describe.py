@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +11,14 @@ from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
 from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
+from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
 from torchx_kit.jobs.records import REPORTS
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
-from torchx_sched_slurm.jobs import SlurmJob, expand_nodes
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord, record_path
+from torchx_sched_slurm.jobs import Job, SlurmJob, expand_nodes
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
@@ -28,6 +30,29 @@ ENDING = ("COMPLETING", "STAGE_OUT")
 _RECORD_SECONDS = 60.0
 # States of a component that explain why the first component, and so the job, has failed.
 _NODE_CAUSES = ("NODE_FAIL", "OUT_OF_MEMORY")
+
+
+def entry_from_record(host: Host, app_id: str, job: Job) -> SlurmEntry | None:
+    """Return an index entry made from the record of a job, or None if the job has no record.
+
+    Args:
+        host: The machine with the job's files.
+        app_id: The job's id.
+        job: The job as the queue or accounting lists it.
+    """
+    lead = job[0]
+    if lead.mark and lead.command and lead.command.startswith("/"):
+        path = posixpath.dirname(lead.command)
+    elif lead.folder:
+        path = record_path(lead.folder, lead.mark or lead.number)
+    else:
+        return None
+    if not host.exists(path):
+        return None
+    record = SlurmRecord(host, path)
+    roles, names = record.roles(), record.names()
+    entry = SlurmEntry(app_id, lead.name, record.folder(), path, roles, names=names)
+    return entry.with_id(app_id)
 
 
 class SlurmApp(AppSnapshot):

@@ -30,7 +30,7 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
         app_id = self.scheduler._resolved(app_id)
         number, tracked = selector(app_id), job_dirs().get(app_id.replace("@", ";"))
         description = self.described(app_id)
-        entry = self.scheduler._entry(app_id)
+        entry = self.scheduler._known(app_id)
         if description is None and tracked is None:
             raise BackendError(f"job {app_id} does not exist")
         index = 0

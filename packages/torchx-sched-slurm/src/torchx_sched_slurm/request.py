@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_kit.secrets import hidden_secrets, secret_refs
 from torchx_kit.workspace.host_dir import fixed_part, is_tree
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.records import SlurmEntry, record_path
+from torchx_sched_slurm.job_files.records import NAMES, SlurmEntry, record_path
 from torchx_sched_slurm.jobs import selector
 from torchx_sched_slurm.options import (
     DIRECTIVES,
@@ -396,6 +397,7 @@ class SlurmBatchRequest:
             request.opts = replace(request.opts, resume_dir=resume_dir)
         yield script.SCRIPT, request.materialize()
         if self.elements:
+            yield NAMES, json.dumps([element.name for element in self.elements])
             yield from task_files(
                 task_line(replace(element, record=record).commands()) for element in self.elements
             )

@@ -21,7 +21,7 @@ from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DI
 from torchx_sched_slurm.job_files.job_dirs import record_job_dir
 from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.job_files.script import RECORDS
-from torchx_sched_slurm.jobs import JobId, selector
+from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -99,6 +99,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         host: Host | None = None,
     ) -> None:
         super().__init__(session_name, timeout=timeout, patience=patience, host=host)
+        # Entries of described jobs and arrays that the index lacks, by app id.
+        self._found: dict[str, SlurmEntry] = {}
 
     # Methods that submit apps.
 
@@ -223,11 +225,14 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         """Return the index entry of a job or of a task of an array, or None if there is none."""
         return cast("SlurmEntry | None", super()._entry(self._resolved(app_id)))
 
+    def _known(self, app_id: str) -> SlurmEntry | None:
+        """Return the entry of a job, also if the index lacks it and it was described before."""
+        return self._entry(app_id) or self._found.get(app_id)
+
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of a job, or None if the job does not exist.
 
-        The description combines the job's own record, Slurm's queue and accounting. A job that was
-        submitted with another ``$TORCHX_HOME`` is described by the queue and accounting alone.
+        The description combines the job's own record, Slurm's queue and accounting.
 
         Raises:
             BatchError: Slurm cannot be queried, and the job has not recorded its end.
@@ -242,10 +247,32 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
         if app_id not in jobs:
             jobs = self.system.explain([JobInfo(app_id)])
-        if app_id not in jobs:
+        job = jobs.get(app_id)
+        if not isinstance(job, SlurmJob):
             return None
-        entry = SlurmEntry(app_id, jobs[app_id].name, "", "")
+        entry = self._entry_from_record(job_id, job) or SlurmEntry(app_id, job.name, "", "")
+        self._found[app_id] = entry
+        if entry.names:
+            return self._described(entry)
         return self._describe_all([entry], jobs=jobs)[app_id]
+
+    def _entry_from_record(self, job_id: JobId, job: SlurmJob) -> SlurmEntry | None:
+        """Return the entry of a job, array or task that is not in the index; None without a record.
+
+        Args:
+            job_id: The id of the job.
+            job: The job as the queue or accounting lists it.
+        """
+        from torchx_sched_slurm.describe import entry_from_record
+
+        number = str(replace(job_id, task=""))
+        entry = self._found.get(number)
+        if entry is None or not entry.names:  # the record of a single job may appear later
+            entry = entry_from_record(self._host, number, job.parts)
+        if entry is None or not job.parts[0].task:
+            return entry
+        self._found[number] = entry
+        return _task(entry, job_id) if entry.names else None
 
     def _describe_all(
         self, entries: Collection[Any], **options: Any
@@ -329,6 +356,15 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
     return SlurmScheduler(session_name, docker_client, **client_arguments(kwargs))
+
+
+def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
+    """Return the entry of a task of an array; the given entry if the id is not that of a task."""
+    if array is None or not job_id.task:
+        return array
+    index = int(job_id.task)
+    has_task = index < len(array.names)
+    return cast("SlurmEntry", array.make_element(index)) if has_task else None
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:

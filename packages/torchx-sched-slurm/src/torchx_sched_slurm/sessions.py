@@ -290,11 +290,11 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
         description = scheduler.describe(app_id)
         if description is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        entry = scheduler._entry(app_id)
+        entry = scheduler._known(app_id)
         if entry is None or not entry.roles:
             raise NotSupportedError(
-                f"the replicas of job {app_id} are not known: it was submitted without TorchX, or"
-                " with another TORCHX_HOME"
+                f"job {app_id} has no record of its replicas; TorchX did not submit it, or its"
+                " files were deleted"
             )
         check_replica(app_id, entry.replicas, role, k)
         name = f"{role}/{k}"

@@ -13,19 +13,25 @@ job number.
 from __future__ import annotations
 
 import contextlib
+import json
 import posixpath
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.records import JobRecord
-from torchx_sched_slurm.job_files.script import RECORDS
+from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import JobId, selector
 from torchx_specs.model.templates import macros
 
+#: The file, in the record of an array, with the names of the apps as JSON.
+NAMES = "names.json"
 _TAIL_CHARACTERS = 4000
+
+# A line of the script's table of roles: replicas, restarts, name.
+_ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
 
 # Patterns of srun's messages about a step that Slurm ended, by Slurm's state.
 _CAUSES = {
@@ -169,6 +175,10 @@ class SlurmRecord(JobRecord):
         text = self.text("srun")
         return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
 
+    def folder(self) -> str:
+        """Return the directory that contains the logs."""
+        return self.text("folder").rstrip("\n") or self._submission_folder()
+
     def setup_failure(self) -> str:
         """Return the line of the option ``setup`` that failed, or an empty string."""
         return self.text("setup").partition("\n")[0]
@@ -195,6 +205,20 @@ class SlurmRecord(JobRecord):
     def end_files(self, role: int, k: int) -> list[str]:
         """Return the paths of the files that change when a replica or the job ends."""
         return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
+
+    def names(self) -> list[str]:
+        """Return the names of the apps of an array; an empty list if the record has none."""
+        try:
+            names = json.loads(self.text(NAMES))
+        except ValueError:
+            return []
+        return [str(name) for name in names] if isinstance(names, list) else []
+
+    def roles(self) -> list[RoleEntry]:
+        """Return the roles in the script's table, for jobs that are not in the index."""
+        text = self.text("script") or self.text(SCRIPT)  # a pending job has no copy yet
+        rows = _ROLE.findall(text.partition("\n)")[0])
+        return [RoleEntry(name, name, int(count)) for count, _, name in rows]
 
 
 def record_path(folder: str, mark: str) -> str:
