@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 
 import htcondor as service
+from one_cluster import enter, started
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,8 @@ def running() -> Iterator[tuple[Path, dict[str, str]]]:
     if not (shutil.which("debootstrap") or os.environ.get("CI")):
         pytest.skip("debootstrap is missing; run integration/install.sh htcondor")
     service.make_chroot(service.RELEASE)
-    folder = Path(tempfile.mkdtemp(prefix="torchx-htcondor-", dir="/tmp"))
-    try:
-        yield folder, service.start(folder)
-    finally:
-        service.stop(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    with started(service, "htcondor") as running:
+        yield running
 
 
 @pytest.fixture
@@ -38,14 +34,7 @@ def pool(
     running: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Return the pool's directory, after a change to a new directory with a new TORCHX_HOME."""
-    folder, variables = running
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    work = tmp_path / "submitted from here"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
-    return folder
+    return enter(running, tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from waiting import wait_for
 
 from patience import wait_for as wait_until
 from torchx_kit.batch.errors import UnreachableError
-from torchx_kit.hosts.local import LocalHost
+from torchx_kit.hosts import agent
 from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, macros
 from torchx_specs.errors import CapacityError
@@ -287,8 +287,8 @@ def test_a_thousand_apps_need_few_files_and_queries(
     [record] = Path(".torchx-lsf").iterdir()
     assert len([path for path in record.iterdir() if path.name.startswith("tasks-")]) == 10
     reads: list[str] = []
-    read = LocalHost.read
-    monkeypatch.setattr(LocalHost, "read", lambda *args: reads.append(args[1]) or read(*args))
+    read = agent.read
+    monkeypatch.setattr(agent, "read", lambda *args: reads.append(args[0]) or read(*args))
     before = len(calls(lsf, "bjobs"))
     assert len(scheduler.list()) == len(app_ids) == 1000
     # LSF lists none of the jobs, so it is also queried why, and once again.

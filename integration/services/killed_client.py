@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +10,7 @@ import pytest
 from torchx_kit.batch import submit
 from torchx_kit.batch.entries import Index
 from torchx_kit.batch.scheduler import BatchScheduler
-from torchx_kit.hosts.api import CommandResult
-from torchx_kit.hosts.local import LocalHost
+from torchx_kit.hosts import agent
 from torchx_specs import AppDef, AppState
 
 
@@ -38,17 +37,15 @@ def submit_until(
     class Killed(BaseException):
         pass
 
-    run = LocalHost.run
-
-    def run_until(self: LocalHost, argv: Sequence[str], **options: Any) -> CommandResult:
+    def run_until(argv: list[str], *arguments: Any) -> list[Any]:
         calls.append(argv[0])
         if calls.count(command) == count:
             raise Killed
-        return run(self, argv, **options)
+        return agent.run(argv, *arguments)
 
     scheduler = create_scheduler("test")
     with monkeypatch.context() as patch:
-        patch.setattr(LocalHost, "run", run_until)
+        patch.setitem(agent.OPERATIONS, "run", run_until)
         patch.setattr(submit, "_undo", lambda *args: None)
         with pytest.raises(Killed):
             scheduler.submit(app, {})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import sge as service
+from one_cluster import enter, started
 
 from torchx_sched_sge.scheduler import SgeScheduler, create_scheduler
 from torchx_specs import is_terminal
@@ -22,12 +21,8 @@ from torchx_specs import is_terminal
 @pytest.fixture(scope="session")
 def running() -> Iterator[tuple[Path, dict[str, str]]]:
     """Yield the directory of a cluster, and the variables with which clients find the cluster."""
-    folder = Path(tempfile.mkdtemp(prefix="torchx-sge-"))
-    try:
-        yield folder, service.start(folder)
-    finally:
-        service.stop(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    with started(service, "sge") as running:
+        yield running
 
 
 @pytest.fixture
@@ -35,14 +30,7 @@ def cluster(
     running: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Return the cluster's directory, after a change to a new directory with a new TORCHX_HOME."""
-    folder, variables = running
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    work = tmp_path / "submitted from here"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
-    return folder
+    return enter(running, tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from slurm_jobs import app, wait_for
 
 from patience import wait_for as wait_until
+from torchx_kit.workspace.host_pruning import unused_trees
 from torchx_kit.workspace.pruning import PruneError
-from torchx_sched_slurm.job_files.pruning import unused_snapshots
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Workspace, macros
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
@@ -170,11 +170,12 @@ class TestSurroundingJob:
 
 
 def found_by_prune() -> dict[str, Prunable]:
-    return {found.name: found for found in unused_snapshots(PruneQuery(0.0))}
+    """Return what a prune finds, by the directory in which the jobs run."""
+    return {f"{found.name}/files": found for found in unused_trees(PruneQuery(0.0))}
 
 
 def is_used(found: Prunable) -> bool:
-    return found.reason.endswith(" uses it")
+    return found.reason.endswith("and may use it")
 
 
 def found_without_queued_jobs() -> dict[str, Prunable]:
@@ -198,16 +199,15 @@ def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     assert wait_for(scheduler, wrote).state == AppState.SUCCEEDED
     (result,) = lines(scheduler, wrote)
     monkeypatch.chdir("/")  # prune must find the snapshots by the index
-    # the job stays in the queue after its end
-    wait_until(lambda: not is_used(found_by_prune()[result]), pause=0.2)
     first = found_by_prune()
     assert len(first) == 2
-    assert first[result].reason == "jobs have written or changed files in it"
+    assert all(is_used(found) and found.remove is None for found in first.values())
     (snapshot,) = first.keys() - {result}
-    assert first[snapshot].reason == f"job {held} uses it"
-    assert all(found.remove is None for found in first.values())
     released(scheduler, held)
-    (found,) = [one for name, one in found_without_queued_jobs().items() if name == snapshot]
+    last = found_without_queued_jobs()
+    assert last[result].reason == "jobs have written or changed files in it"
+    assert last[result].remove is None
+    found = last[snapshot]
     assert found.remove is not None
     assert found.size
     found.remove()
@@ -230,9 +230,8 @@ def test_prune_removes_the_snapshot_of_an_array_whose_tasks_have_ended(
     ids = list(scheduler.app_arrays.submit([scheduler.submit_dryrun(one, cfg) for one in apps]))
     wait_for(scheduler, ids[0], AppState.FAILED)
     wait_for(scheduler, ids[1], AppState.RUNNING)
-    number = ids[0].partition("_")[0]
     [found] = found_by_prune().values()
-    assert found.reason == f"job {number} uses it"
+    assert is_used(found)
     assert found.remove is None
     gate.touch()
     for app_id in ids[1:]:
@@ -256,17 +255,20 @@ def test_submission_keeps_the_snapshot_that_a_prune_is_about_to_remove(
     with pytest.raises(PruneError, match="a submission has just used it"):
         found.remove()
     released(scheduler, again)
-    assert lines(scheduler, again) == [found.name]
+    assert lines(scheduler, again) == [f"{found.name}/files"]
 
 
-def test_snapshot_of_a_record_that_cannot_be_read_stays(
-    scheduler: SlurmScheduler, work: Path
+def test_prune_regards_jobs_of_another_home_and_ignores_jobs_of_others_tools(
+    scheduler: SlurmScheduler, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "train.sh").write_text("pwd\n")
     app_id = scheduler.submit(in_workspace(work, "bash train.sh"), {})
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-    foreign = work / ".torchx-slurm" / "bcdfghjklmnp" / "torchx-sbatch.sh"
-    foreign.mkdir(parents=True)  # a directory cannot be read either, even by root
+    scheduler.system.run("sbatch", "--hold", "--wrap=true")
     (found,) = found_without_queued_jobs().values()
-    assert found.remove is None
-    assert "its job may use the snapshot" in found.reason
+    assert found.remove is not None
+    with monkeypatch.context() as patch:
+        patch.setenv("TORCHX_HOME", str(work / "home"))
+        SlurmScheduler("other").submit(in_workspace(work, "bash train.sh"), {"extra": ["hold"]})
+    (found,) = found_by_prune().values()
+    assert is_used(found)

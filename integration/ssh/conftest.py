@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,8 @@ from ssh_proxy import Proxy
 
 from torchx_host_ssh.host import SshHost
 from torchx_kit.hosts.lookup import find_host
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_specs.schedulers import Scheduler
 
 #: Returns a host by the name of its machine. The proxy, if there is one, is between them.
 Connect = Callable[..., SshHost]
@@ -129,3 +133,22 @@ def work(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     return folder
+
+
+@pytest.fixture
+def on_laptop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Scheduler[Any]]]:
+    """Change to a folder of the laptop, and yield a function that returns a scheduler of a host."""
+    folder = tmp_path / "laptop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    with contextlib.ExitStack() as schedulers:
+
+        def create(name: str) -> Scheduler[Any]:
+            scheduler = InstalledSchedulers()[name]("conformance")
+            schedulers.callback(scheduler.close)
+            return scheduler
+
+        yield create

@@ -195,7 +195,7 @@ def _kill_clients(
             handle = recorded.get(f"kill-{k}")
             if not numbers:
                 status = runner.status(handle) if handle else None
-                assert status is None or status.state in (AppState.SUBMITTED, AppState.CANCELLED)
+                assert status is None or status.state in (AppState.PENDING, AppState.CANCELLED)
                 continue
             assert handle is not None
             status = runner.status(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from ssh_conformance import ConformanceOverSsh
 from patience import wait_for
 from torchx_host_ssh.host import SshHost
 from torchx_kit.hosts.lookup import find_host
-from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs import AppDef, AppState, Role, Workspace
 from torchx_specs.schedulers import Scheduler
 
@@ -31,7 +30,7 @@ def lsf(machines: Path, client: None) -> Iterator[None]:
     state, programs = host.resolve("lsf-double"), host.resolve("lsf-bin")
     for folder in (state, programs):
         host.make_dirs(folder, 0o700)
-    host.put(str(DOUBLE), f"{programs}/double.py")
+    host.write(f"{programs}/double.py", DOUBLE.read_bytes())
     for name in PROGRAMS:
         text = f'#!/bin/sh\nexec python3 -S {programs}/double.py {name} "$@"\n'
         host.write(f"{programs}/{name}", text, 0o700)
@@ -46,16 +45,8 @@ def lsf(machines: Path, client: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def over_ssh(
-    lsf: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scheduler[Any]]:
-    folder = tmp_path / "laptop"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
-    scheduler = InstalledSchedulers()["lsf@bash"]("conformance")
-    yield scheduler
-    scheduler.close()
+def over_ssh(lsf: None, on_laptop: Callable[[str], Scheduler[Any]]) -> Scheduler[Any]:
+    return on_laptop("lsf@bash")
 
 
 class TestLsfOverSsh(ConformanceOverSsh):

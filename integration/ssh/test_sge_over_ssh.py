@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from ssh_conformance import ConformanceOverSsh
 from patience import wait_for
 from torchx_host_ssh.host import SshHost
 from torchx_kit.hosts.lookup import find_host
-from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs import AppDef, AppState, Role, Workspace
 from torchx_specs.schedulers import Scheduler
 
@@ -57,16 +56,8 @@ def head(machines: Path, client: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def over_ssh(
-    head: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scheduler[Any]]:
-    folder = tmp_path / "laptop"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
-    scheduler = InstalledSchedulers()["sge@head"]("conformance")
-    yield scheduler
-    scheduler.close()
+def over_ssh(head: None, on_laptop: Callable[[str], Scheduler[Any]]) -> Scheduler[Any]:
+    return on_laptop("sge@head")
 
 
 class TestSgeOverSsh(ConformanceOverSsh):

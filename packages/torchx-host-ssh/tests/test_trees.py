@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from torchx_host_ssh.host import SshHost
+from torchx_kit.hosts.api import Host
 from torchx_kit.workspace import workspace_files
 from torchx_kit.workspace.host_dir import HostDirBuilder
 from torchx_specs.errors import WorkspaceError
@@ -133,14 +134,14 @@ def test_an_interrupted_upload_is_repeated(
     connect: Callable[[], SshHost], project: Path, trees: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = connect()
-    send = SshHost._send
+    send = Host._send
 
     def cut(self: SshHost, requests: Any) -> Any:
-        monkeypatch.setattr(SshHost, "_send", send)
+        monkeypatch.setattr(Host, "_send", send)
         self._channel.connection()._process.kill()
         return send(self, requests)
 
-    monkeypatch.setattr(SshHost, "_send", cut)
+    monkeypatch.setattr(Host, "_send", cut)
     assert content(Path(upload(host, project))) == content(project)
 
 

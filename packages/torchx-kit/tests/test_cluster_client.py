@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -28,19 +27,13 @@ class ScriptedHost(LocalHost):
         self.answers = list(answers)
         self.calls: list[tuple[list[str], float | None, dict[str, str | None]]] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult:
-        self.calls.append((list(argv), timeout, dict(env or {})))
+    def request(self, name: str, *arguments: Any, is_safe: bool = True) -> Any:
+        [(_, (argv, _, env, timeout))] = arguments[0]
+        self.calls.append((argv, timeout, env))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return [[answer.exit_code, answer.stdout.encode(), answer.stderr.encode()]]
 
 
 class QueueClient(ClusterClient):
@@ -144,9 +137,9 @@ def test_slow_command_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class SlowHost(ScriptedHost):
-        def run(self, argv: Sequence[str], **options: Any) -> CommandResult:
+        def request(self, name: str, *arguments: Any, is_safe: bool = True) -> Any:
             wait_for(lambda: caplog.text)
-            return super().run(argv, **options)
+            return super().request(name, *arguments)
 
     notice = "torchx_kit.batch.client.NOTICE_AFTER"
     monkeypatch.setattr(notice, 0.05)

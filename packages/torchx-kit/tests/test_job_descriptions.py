@@ -106,16 +106,6 @@ def test_times_survive_json() -> None:
     assert from_dict(json.loads(json.dumps(to_dict(described)))) == described
 
 
-def test_a_description_of_an_earlier_release_has_no_times() -> None:
-    data = to_dict(description("app-1", DONE, NONE, [RoleStatus("main", [timed(0, 1, 2)])]))
-    del data["times"], data["restarts"]
-    for name in ("started", "ended"):
-        del data["roles"][0]["replicas"][0][name]
-    found = from_dict(data)
-    assert (found.started, found.roles_statuses[0].replicas[0].started) == (None, None)
-    assert found.num_restarts == 0
-
-
 @pytest.mark.parametrize(
     ("state", "codes", "expected"),
     [

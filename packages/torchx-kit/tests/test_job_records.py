@@ -132,7 +132,7 @@ class TestSetup:
     def test_a_signal_is_no_failure_of_a_line(self, record: JobRecord, signal: str) -> None:
         code = self.run_setup(record, f"kill -{signal} $BASHPID", "sleep 60")
         assert code == {"TERM": 143, "USR2": 140}[signal]
-        assert record.replica_setup_failure(1, 3) == ""
+        assert "setup" not in record.describe_end(1, 3, 1)
         assert record.text("log.err") == ""
 
     def test_lines_that_a_script_cannot_have_are_refused(self) -> None:

@@ -30,7 +30,7 @@ WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 
 def snapshot(entry: records.SlurmEntry, job: queries.Job | None) -> describing.SlurmApp:
-    jobs = {entry.app_id: queries.SlurmJob(entry.app_id, parts=job)} if job else {}
+    jobs = {entry.app_id: queries.SlurmJob.of(entry.app_id, job)} if job else {}
     return describing.SlurmApp(Slurm(HOST), entry, jobs, records.SlurmRecord(HOST, entry.record))
 
 
@@ -114,7 +114,7 @@ class TestTimes:
         assert seconds(describe("5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
-        item = describing.list_item("3", queries.parse_sacct(SACCT)["3"])
+        item = describing.list_item(queries.SlurmJob.of("3", queries.parse_sacct(SACCT)["3"]))
         assert seconds(item) == [1795403322, 1795403323, 1795403323]
         assert (item.name, item.exit_code) == ("sig", -9)
 

@@ -28,11 +28,11 @@ class TestParsers:
         assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
 
     def test_times_have_no_zone(self) -> None:
-        jobs = queries.parse_squeue(SQUEUE)
-        good, pending = jobs["1"][0], jobs["6"][0]
-        times = [queries.time_of(text) for text in (good.submitted, good.start, good.end)]
+        jobs = {job.job_id: job for job in queries.slurm_jobs(queries.parse_squeue(SQUEUE))}
+        good, pending = jobs["1"], jobs["6"]
+        times = (good.submitted, good.started, good.ended)
         assert [when.timestamp() for when in times if when] == [1795403322, 1795403323, 1795403324]
-        assert (queries.time_of(pending.start), queries.time_of(pending.end)) == (None, None)
+        assert (pending.started, pending.ended) == (None, None)
 
     @pytest.mark.parametrize(
         ("states", "state"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.batch.errors import BatchError
+from torchx_sched_slurm.jobs import SEPARATOR
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppDef, Resource, Role
 
@@ -33,9 +34,10 @@ class TestSubmit:
         message = "sbatch: error: Socket timed out on send/recv operation"
         calls = command_double(
             "sbatch",
-            f'for w in "$@"; do echo "42+0 $w" > queue; done\necho \'{message}\' >&2; exit 1',
+            f'for w in "$@"; do echo "$w" > path; done\necho \'{message}\' >&2; exit 1',
         )
-        command_double("squeue", "cat queue")
+        fields = ["42+0", "PENDING", "None", "", "", "", "", "x", "$(cat path)", ""]
+        command_double("squeue", f'echo "{SEPARATOR.join(fields)}"')
         app = AppDef("x", [Role("r", image="", entrypoint="true")])
         scheduler = create_scheduler("x")
         monkeypatch.setattr(scheduler.system, "sleep", lambda seconds: None)

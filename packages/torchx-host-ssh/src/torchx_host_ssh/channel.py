@@ -13,16 +13,13 @@ from concurrent.futures import Future
 from importlib.resources import files
 from typing import IO, Any
 
-from torchx_host_ssh import agent
 from torchx_host_ssh.openssh import OpenSsh
+from torchx_kit.hosts import agent
 from torchx_kit.hosts.errors import (
-    CommandNotFoundError,
-    CommandTimeoutError,
     HostError,
-    HostFileError,
-    HostFileNotFoundError,
     HostRefusedError,
     HostUnreachableError,
+    host_error,
 )
 
 #: Starts the program that follows on standard input, after a line with its length. The text between
@@ -38,12 +35,6 @@ _LONGEST_LINE = 1 << 16
 _START_PATIENCE = 10.0
 # The exit codes of shells for a missing command, and of ssh itself.
 _NO_COMMAND, _SSH_FAILED = 127, 255
-_ERRORS: dict[str, type[HostError]] = {
-    "timeout": CommandTimeoutError,
-    "file": HostFileError,
-    "missing_file": HostFileNotFoundError,
-    "host": HostError,
-}
 
 
 class ConnectionLostError(HostUnreachableError):
@@ -57,7 +48,7 @@ class Connection:
         ssh: The host.
 
     Attributes:
-        facts: What the program knows of the host; see :func:`torchx_host_ssh.agent.greeting`.
+        facts: What the program knows of the host; see :func:`torchx_kit.hosts.agent.greeting`.
 
     Raises:
         HostError: ssh refuses to connect, or the program does not start.
@@ -102,7 +93,7 @@ class Connection:
         """Send a request, and return its future result.
 
         Args:
-            name: The name of the operation; see :mod:`torchx_host_ssh.agent`.
+            name: The name of the operation; see :mod:`torchx_kit.hosts.agent`.
             arguments: The operation's arguments.
         """
         number = next(self._numbers)
@@ -139,7 +130,7 @@ class Connection:
 
     def _start(self) -> dict[str, Any]:
         """Send the program, and skip what the shell's start-up files print before its answer."""
-        source = (files("torchx_host_ssh") / "agent.py").read_bytes()
+        source = (files("torchx_kit.hosts") / "agent.py").read_bytes()
         marker = f"torchx-{secrets.token_hex(16)}\n".encode()
         noise = b""
         with contextlib.suppress(OSError, ValueError):
@@ -181,7 +172,7 @@ class Connection:
                 with self._lock:
                     future = self._waiting.pop(number)
                 if kind:
-                    future.set_exception(_error(kind, *rest))
+                    future.set_exception(host_error(kind, *rest))
                 else:
                     future.set_result(rest[0])
         with self._lock:
@@ -265,12 +256,6 @@ class Channel:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _error(kind: str, message: str, program: str) -> HostError:
-    if kind == "missing_command":
-        return CommandNotFoundError(message, program)
-    return _ERRORS[kind](message)
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float = 0.0) -> None:

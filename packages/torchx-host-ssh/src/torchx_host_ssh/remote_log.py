@@ -38,7 +38,7 @@ class RemoteFile(LogFile):
         self._fed = bytearray()
 
     def feed(self, news: Sequence[Any]) -> Iterator[Iterable[str]]:
-        """Take the result of :func:`torchx_host_ssh.agent.new_bytes`, and yield new lines."""
+        """Take the result of :func:`torchx_kit.hosts.agent.new_bytes`, and yield new lines."""
         begin, data, self.identity, is_new = news
         if is_new:
             yield from self.read_incomplete_line()
@@ -70,7 +70,7 @@ class RemoteFiles:
     def changes(
         self, watch: Sequence[str] = (), seen: Sequence[Any] = (), seconds: float = 0.0
     ) -> Any:
-        """Return the news of the files; see :func:`torchx_host_ssh.agent.changes`.
+        """Return the news of the files; see :func:`torchx_kit.hosts.agent.changes`.
 
         Raises:
             HostError: A file cannot be read.

@@ -91,7 +91,7 @@ torchx_supervisors = _install_hook(SupervisorPlugin, SUPERVISORS)
 
 @hookimpl
 def torchx_pruners() -> Iterator[PrunerPlugin]:
-    """Yield the pruners of ``$TORCHX_HOME/cache`` and of workspaces on other machines."""
+    """Yield the pruners of ``$TORCHX_HOME/cache`` and of workspaces of batch systems."""
     yield PrunerPlugin(
         "caches",
         "torchx_kit.workspace.pruning:unused_caches",
@@ -100,5 +100,5 @@ def torchx_pruners() -> Iterator[PrunerPlugin]:
     yield PrunerPlugin(
         "host-workspaces",
         "torchx_kit.workspace.host_pruning:unused_trees",
-        summary="Copies of workspaces on the machines of schedulers such as slurm@login1",
+        summary="Copies of workspaces of schedulers such as slurm and slurm@login1",
     )

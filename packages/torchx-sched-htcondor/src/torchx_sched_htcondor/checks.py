@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.check_results import CheckResult
 
-_COMMANDS = ("condor_submit", "condor_q", "condor_rm", "condor_history", "condor_hold")
+_COMMANDS = ("condor_submit", "condor_q", "condor_rm", "condor_history", "condor_release")
 _SETTINGS = "run torchx on an access point of the pool, and set CONDOR_CONFIG if needed"
 
 

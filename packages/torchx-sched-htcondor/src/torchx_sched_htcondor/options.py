@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.batch.options import common_problems
+from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_kit.times import limit_seconds, native_limit
-from torchx_specs.errors import nearest
 
 #: The values of the option ``container``.
 CONTAINERS = ("apptainer", "none")
@@ -78,11 +78,8 @@ def command_name(line: str) -> str:
 
 def option_problems(opts: HTCondorOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    yield from attempt_problems(opts)
-    for key in ("accounting_group", "requirements", "job_dir"):
-        value = opts[key]
-        if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-            yield f"option {key}: {value!r} contains a control character"
+    texts = ("accounting_group", "requirements", "job_dir")
+    yield from common_problems(opts, texts, {"container": CONTAINERS})
     if opts.accounting_group and not re.fullmatch(r"[\w.@-]+", opts.accounting_group):
         yield (
             f"option accounting_group: '{opts.accounting_group}' is not a name; use letters,"
@@ -93,10 +90,6 @@ def option_problems(opts: HTCondorOpts) -> Iterator[str]:
             f"option time: '{opts.time}' is not a time limit; use 2h, seconds, minutes:seconds or"
             " hours:minutes:seconds"
         )
-    if opts.container and opts.container not in CONTAINERS:
-        hint = nearest(opts.container, CONTAINERS)
-        text = f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
-        yield text.removesuffix(";")
     for line in opts.extra or ():
         name = command_name(line)
         if not name or re.search(r"[\0-\x1f\x7f]", line):

@@ -80,7 +80,6 @@ class HTCondor(BatchSystem):
         EndedError: (
             "couldn't find/",
             "already marked for removal",
-            "already held",
             "not held to be released",
             "not found",
             "no jobs in the queue",

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.batch.options import common_problems
+from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_kit.times import limit_seconds, native_limit
-from torchx_specs.errors import nearest
 
 #: The values of the option ``container``.
 CONTAINERS = ("docker", "apptainer", "none")
@@ -73,18 +73,9 @@ class LsfOpts(AttemptOpts):
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    yield from attempt_problems(opts)
-    for key in ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size", "dependency"):
-        value = opts[key]
-        if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-            yield f"option {key}: {value!r} contains a control character"
+    texts = ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size", "dependency")
+    yield from common_problems(opts, texts, {"container": CONTAINERS})
     if opts.jobdir and re.search(r"[%#]", opts.jobdir):
         yield f"option jobdir: {opts.jobdir!r} contains '%' or '#', which bsub would replace"
     if opts.time and not opts.time_limit:
         yield f"option time: '{opts.time}' is not a time limit; use 2h, minutes or hours:minutes"
-    if opts.container and opts.container not in CONTAINERS:
-        hint = nearest(opts.container, CONTAINERS)
-        message = (
-            f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
-        )
-        yield message.removesuffix(";")

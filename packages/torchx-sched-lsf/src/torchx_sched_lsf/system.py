@@ -239,10 +239,11 @@ class Lsf(BatchSystem):
 
     def _bjobs(self, query: Callable[[], T]) -> T:
         """Return the result of a query; repeat the query if bjobs lacks the options of today."""
+        was_old = self._is_old  # another thread may find it out
         try:
             return query()
         except BatchError as e:
-            if self._is_old or not any(text in str(e).lower() for text in _UNKNOWN_OPTION):
+            if was_old or not any(text in str(e).lower() for text in _UNKNOWN_OPTION):
                 raise
         self._is_old = True
         return query()

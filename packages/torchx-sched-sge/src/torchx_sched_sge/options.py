@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.batch.options import common_problems
+from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_kit.times import limit_seconds, native_limit
-from torchx_specs.errors import nearest
 
 #: The values of the option ``container``.
 CONTAINERS = ("apptainer", "none")
@@ -80,11 +80,8 @@ class SgeOpts(AttemptOpts):
 
 def option_problems(opts: SgeOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    yield from attempt_problems(opts)
-    for key in ("queue", "project", "job_dir"):
-        value = opts[key]
-        if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-            yield f"option {key}: {value!r} contains a control character"
+    texts = ("queue", "project", "job_dir")
+    yield from common_problems(opts, texts, {"container": CONTAINERS})
     for key, value in {"pe": opts.pe, "memory": opts.memory, "gpu": opts.gpu}.items():
         if not _NAME.fullmatch(value) and (value or key != "memory"):
             yield f"option {key}: {value!r} is not a name; use letters, digits, '_', '.' and '-'"
@@ -93,9 +90,3 @@ def option_problems(opts: SgeOpts) -> Iterator[str]:
             f"option time: '{opts.time}' is not a time limit; use 2h, seconds or"
             " hours:minutes:seconds"
         )
-    if opts.container and opts.container not in CONTAINERS:
-        hint = nearest(opts.container, CONTAINERS)
-        message = (
-            f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
-        )
-        yield message.removesuffix(";")

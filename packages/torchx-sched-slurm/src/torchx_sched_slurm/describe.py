@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
-from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
 from torchx_kit.jobs.records import REPORTS
-from torchx_kit.jobs.submitter import is_interrupted
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
 from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord, record_path
-from torchx_sched_slurm.jobs import Component, Job, SlurmJob, expand_nodes, time_of
+from torchx_sched_slurm.jobs import Job, SlurmJob, expand_nodes
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
@@ -57,24 +55,6 @@ def entry_from_record(host: Host, app_id: str, job: Job) -> SlurmEntry | None:
     return entry.with_id(app_id)
 
 
-def describe_announced(entry: SlurmEntry | None) -> DescribeAppResponse | None:
-    """Return the description of a submission of which Slurm has no job.
-
-    Args:
-        entry: The index entry with the mark as its id; None if there is no such submission.
-    """
-    if entry is None or entry.deleted:
-        return None
-    found = DescribeAppResponse(
-        entry.app_id, AppState.SUBMITTED, msg="its submission has not ended"
-    )
-    if is_interrupted(entry.submitter, entry.submitted):
-        found.state = AppState.CANCELLED
-        found.msg = "its submission was interrupted, and Slurm has no job of it"
-    found.submitted = moment(int(entry.submitted))
-    return found
-
-
 class SlurmApp(AppSnapshot):
     """A snapshot of a job or of a task of an array.
 
@@ -94,15 +74,15 @@ class SlurmApp(AppSnapshot):
         self.may_change = True
         self._record: SlurmRecord = record
         self._own = self.entry
-        self._job: Job = ()
+        self._job: SlurmJob | None = None
         self._use(jobs.get(entry.app_id))
 
     def _use(self, job: JobInfo | None) -> None:
         """Set what the queue or accounting knows of the job."""
         if not isinstance(job, SlurmJob):
             return
-        if job.is_queued or has_ended(job.parts) or not self.entry.record:
-            self._job = job.parts
+        if job.is_queued or job.has_ended or not self.entry.record:
+            self._job = job
             lead = job.parts[0]
             is_known = lead.command is None or lead.mark == self.entry.mark
             if self.entry.submitted and not is_known:
@@ -132,19 +112,20 @@ class SlurmApp(AppSnapshot):
         if not job and final is not None:
             return from_dict(final)
         # Slurm forgets ended jobs, so the index keeps the end that Slurm has shown.
-        self.may_change = not own.submitted or not job or not (final or has_ended(job))
+        self.may_change = not own.submitted or not job or not (final or job.has_ended)
         state, reason = self.state()
-        default = job[0].state if job and state != AppState.SUCCEEDED else NONE
+        default = job.state if job and state != AppState.SUCCEEDED else NONE
         statuses = self._roles(state, reason)
         found = description(own.app_id, state, reason or default, statuses)
         found.num_restarts = -1
         if statuses:
             found.num_restarts = record.start.attempt if record.start else 0
-        submitted, started, ended = times_in_slurm(job, state)
+        job = job or SlurmJob("")
+        started, ended = job.started, job.ended
         if is_terminal(state):
             started = started or (moment(record.start.time) if record.start else None)
             ended = moment(record.outcome.ended) if record.outcome else ended
-        submitted = moment(int(own.submitted)) or submitted
+        submitted = moment(int(own.submitted)) or job.submitted
         replicas = [replica for status in statuses for replica in status.replicas]
         set_times(found, submitted, replicas, started=started, ended=ended)
         found.attempts = record.attempt_statuses(state, found.ended)
@@ -159,13 +140,17 @@ class SlurmApp(AppSnapshot):
         record, job = self._record, self._job
         if not job and not self._own.record:
             return AppState.UNKNOWN, ""
+        if not job and self._own.is_announced:
+            if self._own.cancelled:
+                return AppState.CANCELLED, INTERRUPTED
+            return AppState.PENDING, SUBMITTING
         own, own_reason = self._state_from_record()
         is_recent = record.outcome and time.time() - record.outcome.ended < _RECORD_SECONDS
         if not job:
             if own is None or (own == AppState.PENDING and not is_recent):
                 return self._state_of_lost_job()
             return own, own_reason
-        lead = job[0]
+        lead = job.parts[0]
         if lead.state in ENDING:
             # The record may take a preemption for a cancellation. Slurm's final state follows.
             is_unclear = own in (AppState.FAILED, AppState.CANCELLED) and not self._own.cancelled
@@ -181,11 +166,11 @@ class SlurmApp(AppSnapshot):
                 requeue = f"requeued after attempt {record.start.attempt + 1}"
                 if own in (AppState.FAILED, AppState.CANCELLED):
                     requeue += f" ({own_reason})"
-            start = time_of(lead.start)
+            start = moment(int(lead.start)) if lead.start.isdigit() else None
             expected = "" if start is None else start.astimezone().isoformat(timespec="seconds")
             reason = states.explain_pending(lead.state, lead.reason, expected, requeue)
         if lead.state == "FAILED":
-            causes = (part.state for part in job[1:] if part.state in _NODE_CAUSES)
+            causes = (part.state for part in job.parts[1:] if part.state in _NODE_CAUSES)
             reason = _state_and_reason(next(causes, ""))[1]
         if state in (AppState.FAILED, AppState.CANCELLED) and own in (AppState.FAILED, state):
             reason = reason or own_reason
@@ -242,7 +227,8 @@ class SlurmApp(AppSnapshot):
 
     def _roles(self, state: AppState, reason: str) -> list[RoleStatus]:
         """Return the statuses of the replicas from the state of the job, and the reason for it."""
-        nodes = iter([node for part in self._job for node in expand_nodes(part.nodes)])
+        parts = self._job.parts if self._job is not None else ()
+        nodes = iter([node for part in parts for node in expand_nodes(part.nodes)])
         found = []
         for number, role in enumerate(self._own.roles):
             replicas = []
@@ -295,67 +281,12 @@ def _state_and_reason(slurm_state: str) -> tuple[AppState, str]:
     return state, f"{slurm_state}: {text}" if text else ""
 
 
-def has_ended(job: Job) -> bool:
-    """Return whether a job has ended, as the queue or accounting shows it."""
-    return bool(job) and is_terminal(states.appstate_from_slurm_state(job[0].state))
-
-
-def list_item(app_id: str, job: Job, entry: Entry | None = None) -> ListAppResponse:
-    """Return the entry of the list of apps for a job whose record is not needed.
-
-    Args:
-        app_id: The job's id.
-        job: The job as the queue or accounting lists it.
-        entry: The job's index entry, or None if the job is not in the index.
-    """
-    is_ending = job[0].state in ENDING
-    state = AppState.RUNNING if is_ending else states.appstate_from_slurm_state(job[0].state)
-    app = ListAppResponse(app_id, state, name=entry.name if entry else job[0].name)
-    submitted, started, ended = times_in_slurm(job, state)
-    if entry is not None:
-        submitted = moment(int(entry.submitted)) or submitted
-    set_times(app, submitted, started=started, ended=ended)
-    # a list has thousands of jobs, and only those that failed need their codes
-    parts = job if state == AppState.FAILED else ()
-    codes = [ReplicaStatus(0, state, "", "", exit_code=_exit_code(part)) for part in parts]
-    app.exit_code = app_exit_code(state, codes)
+def list_item(job: JobInfo) -> ListAppResponse:
+    """Return the item of the list of apps for a job that the index lacks."""
+    is_ending = job.state in ENDING
+    state = AppState.RUNNING if is_ending else states.appstate_from_slurm_state(job.state)
+    app = ListAppResponse(job.job_id, state, name=job.name)
+    set_times(app, job.submitted, started=job.started, ended=job.ended)
+    replica = ReplicaStatus(0, state, "", "", exit_code=job.exit_code)
+    app.exit_code = app_exit_code(state, [replica])
     return app
-
-
-def times_in_slurm(
-    job: Job, state: AppState
-) -> tuple[datetime | None, datetime | None, datetime | None]:
-    """Return when a job was submitted, started and ended; None if unknown.
-
-    Slurm's time of the submission changes when the job is requeued.
-
-    Args:
-        job: The job as the queue or accounting lists it.
-        state: The state of the app.
-    """
-    started = ended = None
-    if is_terminal(state) or state == AppState.RUNNING:
-        # Slurm also sets the start of a job that was cancelled before it got nodes.
-        started = _known(min, [part.start for part in job if part.nodes])
-    if has_ended(job):
-        ended = _known(max, [part.end for part in job])
-    return _known(min, [part.submitted for part in job]), started, ended
-
-
-def _known(choose: Callable[[list[int]], int], times: list[str]) -> datetime | None:
-    """Return the first or last of the known times of a job's components; None if none is known.
-
-    Args:
-        choose: ``min`` or ``max``.
-        times: The times, in the form of :class:`Component`.
-    """
-    seconds = [int(text) for text in times if text.isdigit()]
-    return moment(choose(seconds)) if seconds else None
-
-
-def _exit_code(part: Component) -> int | None:
-    """Return the exit code of an ended component, negative for a signal; None if unknown."""
-    code, _, signal = part.exit_code.partition(":")
-    if not (code.isdigit() and signal.isdigit()):
-        return None
-    return -int(signal) if int(signal) else int(code)

@@ -42,7 +42,7 @@ SACCT_BRIEF = {
     "End": "end",
     "NodeList": "nodes",
 }
-SACCT_20 = {
+SACCT = {
     "JobID": "task",
     "State": "state",
     "Reason": "reason",
@@ -53,9 +53,8 @@ SACCT_20 = {
     "WorkDir": "folder",
     "JobName": "name",
     "ExitCode": "exit_code",
+    "SubmitLine": "command",
 }
-#: SubmitLine exists since Slurm 21.08.
-SACCT = {**SACCT_20, "SubmitLine": "command"}
 
 _JOB_ID = re.compile(r"([0-9]+)(?:_(0|[1-9][0-9]*))?(?:[;@]([A-Za-z0-9_.-]+))?")
 _SCRIPT_PATH = re.compile(
@@ -154,15 +153,6 @@ class Component(NamedTuple):
         return mark_of_script(self.command or "")
 
 
-def time_of(text: str) -> datetime | None:
-    """Return a time of a :class:`Component`, or None if it is unknown.
-
-    >>> time_of("1735689600").isoformat()
-    '2025-01-01T00:00:00+00:00'
-    """
-    return moment(int(text)) if text.isdigit() else None
-
-
 #: The components of a job, or the tasks of an array.
 Job = tuple[Component, ...]
 
@@ -192,6 +182,45 @@ class SlurmJob(JobInfo):
     parts: Job = ()
     is_queued: bool = True
 
+    @classmethod
+    def of(cls, job_id: str, parts: Job, is_queued: bool = True) -> SlurmJob:
+        """Return a job with these components."""
+        lead = parts[0]
+        state = appstate_from_slurm_state(lead.state)
+        # Slurm also sets the start of a job that was cancelled before it got nodes.
+        has_started = state != AppState.PENDING
+        starts = [part.start for part in parts if has_started and part.nodes]
+        ends = [part.end for part in parts if is_terminal(state)]
+        return cls(
+            job_id,
+            lead.name,
+            lead.state,
+            exit_code=_exit_code(lead.exit_code),
+            submitted=min(_known(part.submitted for part in parts), default=None),
+            started=min(_known(starts), default=None),
+            ended=max(_known(ends), default=None),
+            parts=parts,
+            is_queued=is_queued,
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return is_terminal(appstate_from_slurm_state(self.state))
+
+
+def _known(times: Iterable[str]) -> list[datetime]:
+    """Return the times that Slurm knows, of those in the form of :class:`Component`."""
+    return [when for text in times if text.isdigit() and (when := moment(int(text)))]
+
+
+def _exit_code(text: str) -> int | None:
+    """Return the exit code in ``code:signal``, negative for a signal; None if unknown."""
+    code, _, signal = text.partition(":")
+    if not (code.isdigit() and signal.isdigit()):
+        return None
+    return -int(signal) if int(signal) else int(code)
+
 
 def slurm_jobs(jobs: Mapping[str, Job], is_queued: bool = True) -> Iterator[SlurmJob]:
     """Yield jobs, and the tasks of arrays.
@@ -201,12 +230,10 @@ def slurm_jobs(jobs: Mapping[str, Job], is_queued: bool = True) -> Iterator[Slur
         is_queued: Whether the queue lists the jobs.
     """
     for number, job in jobs.items():
-        lead = job[0]
-        yield SlurmJob(number, lead.name, lead.state, parts=job, is_queued=is_queued)
+        yield SlurmJob.of(number, job, is_queued)
         for part in job:
             if part.task:
-                job_id = f"{number}_{part.task}"
-                yield SlurmJob(job_id, part.name, part.state, parts=(part,), is_queued=is_queued)
+                yield SlurmJob.of(f"{number}_{part.task}", (part,), is_queued)
 
 
 def parse_squeue(output: str) -> dict[str, Job]:

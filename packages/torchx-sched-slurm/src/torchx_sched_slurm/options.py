@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.batch.options import common_problems
+from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_kit.times import native_limit
-from torchx_specs.errors import RequestError, nearest
+from torchx_specs.errors import RequestError
 
 #: Options that are directives of every component of a heterogeneous job.
 SBATCH_GROUP_OPTIONS = {"partition", "time", "constraint", "qos"}
@@ -151,10 +152,8 @@ class SlurmOpts(AttemptOpts):
 
 def option_problems(opts: SlurmOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    for key in opts:
-        value = opts[key]
-        if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-            yield f"option {key}: {value!r} contains a control character"
+    choices = {"gpu_option": GPU_OPTIONS, "container": CONTAINERS}
+    yield from common_problems(opts, opts, choices)
     if opts.time and not opts.time_limit:
         yield (
             f"option time: '{opts.time}' is not a time limit; use 2h, minutes,"
@@ -166,14 +165,6 @@ def option_problems(opts: SlurmOpts) -> Iterator[str]:
         yield f"option interface: '{opts.interface}' is not valid; use ib0 or 10.1.0.0/16"
     if opts.replicas_per_node < 1:
         yield f"option replicas_per_node: {opts.replicas_per_node} must be 1 or more"
-    if opts.gpu_option not in GPU_OPTIONS:
-        hint = nearest(opts.gpu_option, GPU_OPTIONS)
-        valid = ", ".join(GPU_OPTIONS)
-        yield f"option gpu_option: '{opts.gpu_option}' is not one of {valid};{hint}"
-    if opts.container and opts.container not in CONTAINERS:
-        hint = nearest(opts.container, CONTAINERS)
-        yield f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
-    yield from attempt_problems(opts)
     if (opts.requeue or opts.resume_dir) and "no-requeue" in (opts.extra or ()):
         yield "option extra: 'no-requeue' contradicts the options requeue and resume_dir"
     for text in (*(opts.extra or ()), *(opts.srun or ())):

@@ -1,10 +1,10 @@
-"""Register the scheduler ``slurm``, its checks, and the pruner of its snapshots."""
+"""Register the scheduler ``slurm`` and its checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import CheckPlugin, PrunerPlugin, SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -14,16 +14,6 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "slurm",
         "torchx_sched_slurm.scheduler:create_scheduler",
         summary="Slurm clusters, by sbatch, squeue, scancel and sacct",
-    )
-
-
-@hookimpl
-def torchx_pruners() -> Iterable[PrunerPlugin]:
-    """Yield the pruner of snapshots."""
-    yield PrunerPlugin(
-        "slurm-snapshots",
-        "torchx_sched_slurm.job_files.pruning:unused_snapshots",
-        summary="Copies of workspaces that no Slurm job uses",
     )
 
 

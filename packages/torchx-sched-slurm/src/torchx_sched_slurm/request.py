@@ -26,13 +26,8 @@ from torchx_kit.scripts.containers import (
 )
 from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_kit.secrets import hidden_secrets, secret_refs
+from torchx_kit.workspace.host_dir import fixed_part, is_tree
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.job_dirs import (
-    fixed_part,
-    image_and_copy,
-    is_snapshot,
-    local_path,
-)
 from torchx_sched_slurm.job_files.records import NAMES, SlurmEntry, record_path
 from torchx_sched_slurm.jobs import selector
 from torchx_sched_slurm.options import (
@@ -49,6 +44,7 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
+from torchx_specs.workspace.api import METADATA_KEY
 
 #: Part of the message of sbatch about too much memory, in lower case.
 MEMORY_MESSAGE = "memory specification can not be satisfied"
@@ -145,7 +141,7 @@ class SlurmReplicaRequest:
         srun.update(directive(text) for text in opts.srun or ())
         image, copy = image_and_copy(role)
         job_dir = opts.job_dir or ""
-        moved = is_snapshot(copy) and macros.app_id in job_dir  # the job copies the snapshot there
+        moved = is_tree(copy) and macros.app_id in job_dir  # the job copies the snapshot there
         request = cls(
             name=name,
             entrypoint=role.entrypoint,
@@ -154,8 +150,8 @@ class SlurmReplicaRequest:
             sbatch_opts=sbatch,
             env=dict(role.env),
             replicas_per_node=per_node,
-            img_root=local_path(job_dir) if moved else role.image,
-            snapshot=copy if is_snapshot(copy) else "",
+            img_root=job_dir if moved else role.image,
+            snapshot=copy if is_tree(copy) else "",
         )
         if container_image or opts.container == "pyxis":
             request._use_pyxis(role, container_image or image)
@@ -487,6 +483,20 @@ class SlurmBatchRequest:
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
         script_text = self.materialize(mask=True)
         return masked_text(f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{script_text}")
+
+
+def image_and_copy(role: Role) -> tuple[str, str]:
+    """Return the image of a role, and the directory that gets a copy of the role's workspace.
+
+    The second item is an empty string if the workspace is not copied to a directory.
+    """
+    planned = role.metadata.get(METADATA_KEY)
+    if isinstance(planned, Mapping) and planned.get("image") == role.image:
+        if planned.get("type") == "dir":
+            return str(planned.get("base", "")), role.image
+    elif is_tree(role.image):  # built before, such as for all elements of a sweep
+        return "", role.image
+    return role.image, ""
 
 
 def new_mark() -> str:

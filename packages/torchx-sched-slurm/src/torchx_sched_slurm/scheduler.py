@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from torchx_kit.batch.client import client_arguments
@@ -17,21 +16,17 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.role_checks import for_each_role
-from torchx_kit.workspace.dir_builder import DirBuilder
+from torchx_kit.workspace.host_dir import is_tree
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
-from torchx_sched_slurm.job_files.job_dirs import (
-    JobDirBuilder,
-    image_and_copy,
-    is_snapshot,
-    record_job_dir,
-)
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
+from torchx_sched_slurm.job_files.job_dirs import record_job_dir
+from torchx_sched_slurm.job_files.records import SlurmEntry
+from torchx_sched_slurm.job_files.script import RECORDS
 from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
 from torchx_sched_slurm.options import option_problems
-from torchx_sched_slurm.request import MEMORY_MESSAGE, new_mark
+from torchx_sched_slurm.request import MEMORY_MESSAGE, image_and_copy, new_mark
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
@@ -40,12 +35,11 @@ from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx_specs.model.status import is_terminal
+from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
-    from torchx_kit.batch.entries import Entry
-    from torchx_kit.workspace.builder import WorkspaceBuilder
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
 
@@ -80,6 +74,12 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     system_type = Slurm
     entry_type = SlurmEntry
     trees_in_containers = True
+    local_trees = f"{RECORDS}/workspaces"
+    # The records contain variables of earlier jobs, which may be secrets.
+    files_of_jobs = "\n".join(
+        f"{name}\n*/{name}"
+        for name in (RECORDS, SLURM_JOB_DIRS, "slurm-[0-9]*.out", "slurm-[0-9]*.err")
+    )
     features = replace(
         BatchScheduler.features,
         dependencies=True,
@@ -104,12 +104,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     # Methods that submit apps.
 
-    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
-        builders = super()._workspace_builders()
-        if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
-            builders["dir"] = JobDirBuilder(snapshots=isinstance(self._host, LocalHost))
-        return builders
-
     def _request_problems(self, app: AppDef, cfg: SlurmOpts) -> Iterable[str]:
         yield from option_problems(cfg)
         if isinstance(self._host, LocalHost):
@@ -120,7 +114,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         rules = attempt_rules(cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
-        copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
+        copies = [copy for role in app.roles if is_tree(copy := image_and_copy(role)[1])]
         if len(set(copies)) > 1 and cfg.job_dir:
             raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
 
@@ -161,7 +155,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
-                img_root=self._host_path(role.img_root),
+                img_root=self._img_root(role.img_root),
             )
             for name, role in request.replicas.items()
         }
@@ -172,6 +166,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name=info.app.name if info.app else request.job_name,
             app_id=new_mark(),
         )
+
+    def _img_root(self, path: str) -> str:
+        return self._host.resolve(path) if macros.app_id in path else self._host_path(path)
 
     def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:
@@ -210,56 +207,23 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     # Methods for submitted jobs.
 
-    def _interrupted(
-        self,
-        entries: Iterable[SlurmEntry],
-        jobs: Mapping[str, JobInfo] = MappingProxyType({}),
-    ) -> dict[str, SlurmEntry]:
-        """Return the entries of jobs whose submission was interrupted, by the job's number.
-
-        Args:
-            entries: Entries of the index.
-            jobs: Jobs in the queue, by id. The other jobs are found only if they have started.
-        """
-        announced = {entry.mark: entry for entry in entries if entry.app_id == entry.mark}
-        numbers = {
-            mark: SlurmRecord(self._host, entry.record).job_number()
-            for mark, entry in announced.items()
-        }
-        for job in jobs.values() if announced else ():
-            if isinstance(job, SlurmJob) and job.parts[0].mark in announced:
-                numbers[job.parts[0].mark] = job.parts[0].number
-        return {n: announced[mark].with_id(n) for mark, n in numbers.items() if n}
-
     def _resolved(self, app_id: str) -> str:
         """Return the job number for the mark of a submission; return any other id unchanged.
 
-        A mark is returned unchanged if Slurm has no job of the submission.
-
-        Raises:
-            BatchError: The queue cannot be queried.
+        A mark is returned unchanged if the submission has not ended.
         """
         job_id = JobId.parse(app_id)
         if job_id is not None:
             return str(job_id)
-        found = [entry for entry in self._slurm_entries() if entry.mark == app_id]
-        numbers = [entry.app_id for entry in found if entry.app_id != app_id]
-        if found and not numbers:
-            numbers = [*self._interrupted(found, self.system.listing(None)[0])]
-        return numbers[0] if numbers else app_id
-
-    def _slurm_entries(self) -> list[SlurmEntry]:
-        return [entry for entry in self._index.entries() if isinstance(entry, SlurmEntry)]
+        entry = super()._entry(app_id)  # None if the submission has ended before
+        entries = self._index.entries() if entry is None else [entry]
+        # The entry of an array precedes those of its tasks.
+        marked = (e for e in entries if isinstance(e, SlurmEntry) and e.mark == app_id)
+        return next((one.app_id for one in marked), app_id)
 
     def _entry(self, app_id: str) -> SlurmEntry | None:
         """Return the index entry of a job or of a task of an array, or None if there is none."""
-        app_id = self._resolved(app_id)
-        entry = self._index.get(app_id)
-        job_id = JobId.parse(app_id)
-        if entry is None and job_id is not None and not job_id.cluster:
-            array = self._interrupted(self._slurm_entries()).get(job_id.number)
-            entry = _task(array, job_id)
-        return entry if isinstance(entry, SlurmEntry) else None
+        return cast("SlurmEntry | None", super()._entry(self._resolved(app_id)))
 
     def _known(self, app_id: str) -> SlurmEntry | None:
         """Return the entry of a job, also if the index lacks it and it was described before."""
@@ -276,12 +240,10 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
         entry = self._entry(app_id)
-        if job_id is None:
-            from torchx_sched_slurm.describe import describe_announced
-
-            return describe_announced(entry)
         if entry is not None:
             return self._described(entry)
+        if job_id is None:
+            return None
         jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
         if app_id not in jobs:
             jobs = self.system.explain([JobInfo(app_id)])
@@ -336,43 +298,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
-        from torchx_kit.jobs.descriptions import from_dict, listed
-        from torchx_sched_slurm.describe import ENDING, list_item
-
-        queued = self.system.listing(None)[0]  # fails soon if the controller is down
-        jobs = {**self.system.recent_jobs(), **queued}
-        indexed = {entry.app_id: entry for entry in self._slurm_entries()}
-        entries = {**self._interrupted(indexed.values(), jobs), **indexed}
-        unclear: list[Entry] = []
-        apps = []
-        for app_id in {**jobs, **entries}:
-            job_id, entry, job = JobId.parse(app_id), entries.get(app_id), jobs.get(app_id)
-            if job_id is None or job_id.task:
-                continue  # the entry of the array has its tasks
-            if isinstance(job, SlurmJob):
-                lead = job.parts[0]
-                if entry is not None and lead.command is not None and lead.mark != entry.mark:
-                    entry = None  # the entry of an earlier job with the same number
-                if entry is None and lead.task:
-                    entry = self._entry_from_record(job_id, job)
-                if entry is None:
-                    # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
-                    apps.append(list_item(app_id, job.parts))
-            if entry is None or entry.deleted:
-                continue
-            for one in entry.elements(indexed) if entry.names else [entry]:
-                known = jobs.get(one.app_id)
-                is_clear = self.system.phase_of(known).is_in_queue
-                if one.final is not None and one.app_id not in queued:
-                    apps.append(listed(from_dict(one.final), name=one.name))
-                elif is_clear and isinstance(known, SlurmJob) and known.state not in ENDING:
-                    # Without a look at the record: a list may have thousands of such jobs.
-                    apps.append(list_item(one.app_id, known.parts, one))
-                else:
-                    unclear.append(one)
-        descriptions = self._describe_all(unclear, jobs=jobs, pending_reasons=False)
-        apps += [listed(descriptions[one.app_id], name=one.name) for one in unclear]
+        apps = [app for app in super().list(cfg) if JobId.parse(app.app_id)]
         return sorted(apps, key=_number_and_task, reverse=True)
+
+    def _jobs_to_list(self) -> dict[str, JobInfo]:
+        queued = super()._jobs_to_list()  # fails soon if the controller is down
+        return {**self.system.recent_jobs(), **queued}
+
+    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+        from torchx_sched_slurm.describe import list_item
+
+        # The list item of an array stands for its tasks.
+        return [
+            list_item(job)
+            for job in jobs
+            if job.job_id not in known and SlurmEntry.split_id(job.job_id)[1] is None
+        ]
 
     def _cancel_existing(self, app_id: str) -> None:
         app_id = self._resolved(app_id)

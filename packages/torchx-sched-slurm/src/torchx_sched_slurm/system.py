@@ -22,11 +22,11 @@ from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostError
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
 from torchx_kit.jobs.arrays import ranges
-from torchx_kit.retry import Backoff, retry
+from torchx_kit.retry import Backoff
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.jobs import (
     CLUSTERS,
     SACCT,
-    SACCT_20,
     SACCT_BRIEF,
     SEPARATOR,
     SQUEUE_FORMAT,
@@ -82,28 +82,6 @@ _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinf
 # starts a node that is powered down when a job needs it.
 _CLOSED = re.compile(r"\bDOWN|DRAIN|FAIL|MAINT|NOT_RESPONDING|UNKNOWN|FUTURE")
 
-# Messages of sbatch which mean that the user has too many jobs: QOSMaxSubmitJobPerUserLimit,
-# AssocMaxSubmitJobLimit and others.
-_LIMITS = re.compile(r"submitjob|job submit limit", re.I)
-# Messages of sbatch which mean that the user must change the request.
-_REFUSALS = re.compile(
-    r"invalid (?!user id|auth|job credential|rpc)|reservation is invalid|unrecognized option"
-    r"|is ambiguous|requires an argument|doesn't allow an argument|mutually exclusive"
-    r"|requested (node|partition) configuration|requested time limit|more processors requested"
-    r"|node count specification invalid|memory specification can not be satisfied"
-    r"|dependency problem|not permitted to use this (partition|account|qos)",
-    re.I,
-)
-
-
-def as_refusal(error: BatchError) -> BatchError:
-    """Return the LimitError or RefusedError for a message of sbatch, or else ``error`` itself."""
-    if type(error) in (BatchError, EndedError):
-        for pattern, kind in ((_LIMITS, LimitError), (_REFUSALS, RefusedError)):
-            if pattern.search(str(error)):
-                return kind(str(error))
-    return error
-
 
 class Slurm(BatchSystem):
     """Slurm; see :class:`torchx_kit.batch.system.BatchSystem`. An app is one job.
@@ -140,6 +118,24 @@ class Slurm(BatchSystem):
             "slurm temporarily unable to accept job",
             "slurm backup controller in standby",
             "resource temporarily unavailable",
+        ),
+        # QOSMaxSubmitJobPerUserLimit, AssocMaxSubmitJobLimit and others
+        LimitError: ("submitjob", "job submit limit"),
+        RefusedError: (
+            r"invalid (?!job id|user id|auth|job credential|rpc)",
+            "reservation is invalid",
+            "unrecognized option",
+            "is ambiguous",
+            "requires an argument",
+            "doesn't allow an argument",
+            "mutually exclusive",
+            "requested (node|partition) configuration",
+            "requested time limit",
+            "more processors requested",
+            "node count specification invalid",
+            "memory specification can not be satisfied",
+            "dependency problem",
+            "not permitted to use this (partition|account|qos)",
         ),
         EndedError: (*_UNKNOWN_JOB, "already finished", "already completing or completed"),
     }
@@ -182,36 +178,28 @@ class Slurm(BatchSystem):
         backoff = Backoff(
             self.patience, longest_pause=_LONGEST_PAUSE, sleep=self.sleep, clock=self.clock
         )
-        try:
-            for attempt in count():
-                try:
-                    return super().submit_jobs(files, commands, f"{once}-{attempt}")
-                except UnreachableError as e:
-                    import logging  # imported here, so that start-up does not load it
+        for attempt in count():
+            try:
+                return super().submit_jobs(files, commands, f"{once}-{attempt}")
+            except UnreachableError as e:
+                import logging  # imported here, so that start-up does not load it
 
-                    logging.getLogger(__name__).warning(
-                        "%s; retrying for at most %g s", e, self.patience
-                    )
-                    backoff.pause_after(e)
-                except BatchError as e:
-                    raise as_refusal(e) from None
-                number = retry(lambda: self._number_of_mark(mark), UnreachableError, backoff)
-                if number:
-                    break
-        except UnreachableError as e:
-            raise UnreachableError(
-                f"{e}; retried for {self.patience:g} s. Slurm may have accepted the job: then"
-                f" squeue -o '%i %o' lists it with a path that contains {mark}"
-            ) from None
-        return [number]
+                logging.getLogger(__name__).warning(
+                    "%s; retrying for at most %g s", e, self.patience
+                )
+                backoff.pause_after(e)
+            self._has_answered = True  # the controller is expected to come back
+            number = _numbers(self.listing(None)[0].values()).get(mark)
+            if number:
+                return [number]
+        raise AssertionError("unreachable")
 
-    def _number_of_mark(self, mark: str) -> str:
-        """Return the number of the job whose script has this mark; empty if there is none."""
-        output = self.run("squeue", "-h", "-t", "all", "-u", self.host.user(), "-o", "%i %o")
-        for line in output.split("\n"):
-            if mark_of_script(line.rstrip()) == mark:
-                return re.split("[+_]", line.split()[0])[0]
-        return ""
+    def add_job_ids(self, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:
+        numbers = _numbers(jobs)
+        for entry in entries:
+            if isinstance(entry, SlurmEntry) and entry.is_announced:
+                record = SlurmRecord(self.host, entry.record)
+                entry.roles[0].jobs = [numbers.get(entry.mark) or record.job_number()]
 
     def listing_argv(self, job_ids: Sequence[str] | None) -> list[str]:
         argv = ["squeue", "-h", "-t", "all", "-o", SQUEUE_FORMAT, "--array"]
@@ -249,20 +237,16 @@ class Slurm(BatchSystem):
 
     def _accounting(self, *selection: str, is_brief: bool = False) -> list[SlurmJob]:
         """Return jobs from accounting; none if the query fails, because others know more."""
-        columns = (SACCT_BRIEF,) if is_brief else (SACCT, SACCT_20, SACCT_BRIEF)
-        for names in columns if self._has_accounting else ():
-            argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
-            try:
-                output = self.run(*argv, *selection)
-            except BatchError as e:
-                message = str(e).lower()
-                if any(text in message for text in _NO_ACCOUNTING):
-                    self._has_accounting = False
-                elif "invalid field" in message:
-                    continue  # this version of sacct lacks some of the columns
-                return []
-            return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
-        return []
+        if not self._has_accounting:
+            return []
+        names = SACCT_BRIEF if is_brief else SACCT
+        argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
+        try:
+            output = self.run(*argv, *selection)
+        except BatchError as e:
+            self._has_accounting = not any(text in str(e).lower() for text in _NO_ACCOUNTING)
+            return []
+        return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for _, ids in groupby(sorted(job_ids, key=_cluster_name), _cluster_name):
@@ -280,9 +264,6 @@ class Slurm(BatchSystem):
         words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
         return ["scancel", *_cluster(job_ids), *words]
 
-    def release_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["scontrol", *_cluster(job_ids), "release", *_selectors(job_ids)]
-
     def state_of(self, job: JobInfo | None) -> JobState:
         if isinstance(job, SlurmJob) and job.state == "PENDING":
             return JobState(Phase.HELD if job.parts[0].reason in _HELD else Phase.WAITING)
@@ -297,6 +278,9 @@ class Slurm(BatchSystem):
         output = self.run_idempotent("scontrol", "show", "config")
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
         return int(match[1]) if match else _DEFAULT_ARRAY_SIZE
+
+    def is_ours(self, job: JobInfo) -> bool:
+        return isinstance(job, SlurmJob) and bool(job.parts[0].mark)
 
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         return entry.app_id  # a task of an array, too
@@ -362,6 +346,12 @@ class Slurm(BatchSystem):
             if message and message not in messages:
                 messages.append(message)
         return "; ".join(messages)
+
+
+def _numbers(jobs: Iterable[JobInfo]) -> dict[str, str]:
+    """Return the numbers of jobs by the mark of their submission."""
+    leads = (job.parts[0] for job in jobs if isinstance(job, SlurmJob))
+    return {lead.mark: lead.number for lead in leads}
 
 
 def _cluster_name(job_id: str) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.errors import LimitError
 from torchx_kit.batch.request import BatchRequest
-from torchx_kit.batch.submit import add_job_ids
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Write
 from torchx_kit.jobs.arrays import ParallelLimit, submit_one_by_one
@@ -98,7 +97,7 @@ class BatchArrays(Arrays["BatchScheduler[Any]"]):
             elif not entry.deleted and entry.final is None:
                 elements.append(entry)
         if not all(entry.complete for entry in elements):
-            add_job_ids(system, elements, system.listing(None)[0].values())
+            system.add_job_ids(elements, system.listing(None)[0].values())
         for entry in elements:
             self.scheduler._mark_as_cancelled(entry)
         if not system.cancels_all_elements:

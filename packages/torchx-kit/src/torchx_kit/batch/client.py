@@ -59,8 +59,8 @@ class ClusterClient:
 
     #: The error message if a command does not exist; ``{name}`` stands for the command.
     not_installed: ClassVar[str]
-    #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
-    #: is an EndedError only if the message about each job has such a part.
+    #: Patterns of error messages, in lower case, by the error that they mean. An error of several
+    #: jobs is an EndedError only if the message about each job matches.
     messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
@@ -120,17 +120,6 @@ class ClusterClient:
         output: str = self.batch([self.command(argv)], is_safe=True)[0]
         return output
 
-    @contextmanager
-    def _slow_notice(self, name: str) -> Iterator[None]:
-        """Warn if the body, a command with its retries, takes too long."""
-        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
     def _warn_of_delay(self, name: str) -> None:
         import logging  # imported here, so that start-up does not load it
 
@@ -158,10 +147,10 @@ class ClusterClient:
         """
         text = summary.lower()
         for kind in (UnreachableError, LimitError, RefusedError):
-            if any(part in text for part in self.messages.get(kind, ())):
+            if any(re.search(pattern, text) for pattern in self.messages.get(kind, ())):
                 return kind
         ended = self.messages.get(EndedError, ())
-        if all(any(part in line for part in ended) for line in text.split("; ")):
+        if all(any(re.search(each, line) for each in ended) for line in text.split("; ")):
             return EndedError
         return BatchError
 
@@ -211,12 +200,17 @@ class ClusterClient:
         if not operations:
             return []
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
-        with self._slow_notice(name):
+        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
+        timer.daemon = True
+        timer.start()
+        try:
             if not is_safe:
                 return self._execute(operations, is_safe, once)
             return retry(
                 lambda: self._execute(operations, is_safe), UnreachableError, self._backoff()
             )
+        finally:
+            timer.cancel()
 
     def _backoff(self) -> Backoff:
         return Backoff(self.patience, sleep=self.sleep, clock=self.clock)

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
-from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
+from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry, Index
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.names import JobName
 from torchx_kit.batch.states import JobInfo, Phase
-from torchx_kit.batch.submit import add_job_ids
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.operations import ReadFiles
 from torchx_kit.jobs.arrays import element_id
@@ -69,7 +68,12 @@ def describe_all(
     """
     app_type = app_type or AppSnapshot
     found = {one.app_id: from_dict(one.final) for one in entries if one.final is not None}
-    active = [one for one in entries if one.final is None or app_type.may_start_again]
+    active = [
+        one
+        for one in entries
+        if one.final is None
+        or (app_type.may_start_again and _may_have_started(system, jobs, one.app_id))
+    ]
     if not active:
         return found
     apps, is_answered = read_apps(system, active, jobs, app_type)
@@ -92,6 +96,11 @@ def describe_all(
                 app.entry.final = final
                 index.put(app.entry)
     return found
+
+
+def _may_have_started(system: BatchSystem, jobs: Mapping[str, JobInfo] | None, app_id: str) -> bool:
+    """Return whether an app that has ended may have started again, by the jobs of a listing."""
+    return jobs is None or system.phase_of(jobs.get(app_id)).is_in_queue
 
 
 def read_apps(
@@ -128,7 +137,7 @@ def read_apps(
             error = e
     else:
         files = system.batch(reads)
-    add_job_ids(system, entries, jobs.values())
+    system.add_job_ids(entries, jobs.values())
     apps = [
         app_type(system, entry, jobs, app_type.record_type(system.host, entry.record, content))
         for entry, content in zip(entries, files, strict=True)
@@ -247,7 +256,7 @@ class AppSnapshot:
         if self._failure is not None and state == AppState.FAILED:
             return self._failure.describe_with(statuses)
         if not self.entry.complete and not is_terminal(state):
-            return "the submission has not ended"
+            return SUBMITTING
         reasons = (
             f"{r.role}/{r.id}: {r.reason}"
             for role in statuses

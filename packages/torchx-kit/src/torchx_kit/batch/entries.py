@@ -24,6 +24,8 @@ from torchx_specs.errors import BackendError
 
 #: The reason of replicas that were not submitted; see :attr:`Entry.interrupted`.
 INTERRUPTED = "the submission was interrupted"
+#: The message of an app whose submission has not ended.
+SUBMITTING = "the submission has not ended"
 
 
 @dataclass
@@ -95,10 +97,14 @@ class Entry:
         """
         return cls(**{**data, "roles": [RoleEntry(**role) for role in data["roles"]]})
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the submission has ended."""
+        return self.complete or self.cancelled or self.deleted or self.final is not None
+
     def is_abandoned(self) -> bool:
         """Return whether the submission has not ended, and its process can not continue it."""
-        has_ended = self.complete or self.cancelled or self.deleted or self.final is not None
-        return not has_ended and is_interrupted(self.submitter, self.submitted, GRACE_SECONDS)
+        return not self.has_ended and is_interrupted(self.submitter, self.submitted, GRACE_SECONDS)
 
     @property
     def jobs(self) -> list[str]:

@@ -179,7 +179,7 @@ class BatchRequest:
         """
         has_tasks = self.system.has_tasks
         counts = [1 if has_tasks else role.num_replicas for role in self.app.roles]
-        is_held = sum(counts) > 1 and not self._is_held_by_user
+        is_held = sum(counts) > 1 and self.system.hold_option not in (self.cfg.extra or ())
         return [
             [
                 self._job(folder, number, role, None if has_tasks else k, is_held)
@@ -188,21 +188,20 @@ class BatchRequest:
             for number, role in enumerate(self.app.roles)
         ]
 
-    @property
-    def _is_held_by_user(self) -> bool:
-        return self.system.hold_option in (self.cfg.extra or ())
-
     def _job(self, folder: str, number: int, role: Role, k: int | None, is_held: bool) -> NativeJob:
         script = posixpath.join(self.record(folder), SCRIPT)
         names = self.role_names
         name = JobName(self.app_id, names[role.name], k)
         first = JobName(self.app_id, names[self.app.roles[0].name], None if k is None else 0)
         replica = [] if k is None else [str(k)]
+        options = self.system.options(role, self.cfg)
+        if attempt_rules(self.cfg):
+            options = [*options, *self.system.requeue_options]
         return NativeJob(
             str(name),
             ["/bin/bash", script, str(number), *replica],
             folder,
-            [*self.system.options(role, self.cfg), *self._options_of_attempts()],
+            options,
             tasks=len(self.elements) or (role.num_replicas if k is None else 0),
             limit=self.limit,
             previous=self.previous,
@@ -210,9 +209,6 @@ class BatchRequest:
             is_held=is_held,
             log=posixpath.join(self.record(folder), f"{name}.submit"),
         )
-
-    def _options_of_attempts(self) -> Sequence[str]:
-        return self.system.requeue_options if attempt_rules(self.cfg) else ()
 
     def files(self, record: str) -> Iterator[tuple[str, str]]:
         """Yield names and contents of the script and of the files with the elements' commands.

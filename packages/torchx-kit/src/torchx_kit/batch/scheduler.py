@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -73,8 +73,13 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     system_type: ClassVar[type[BatchSystem]]
     #: The class of the requests.
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
-    #: Whether jobs in containers can use the copy of a workspace on another machine.
+    #: Whether jobs in containers can use the copy of a workspace.
     trees_in_containers: ClassVar[bool] = False
+    #: The directory, relative to that of the jobs, with copies of workspaces on this machine; empty
+    #: if jobs on this machine run in their directory.
+    local_trees: ClassVar[str] = ""
+    #: Lines of ignore rules for the files that jobs write, which are not copied.
+    files_of_jobs: ClassVar[str] = ""
     #: The class of the entries in the index.
     entry_type: ClassVar[type[Entry]] = Entry
 
@@ -97,22 +102,22 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
     def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
         builders = super()._workspace_builders()
-        if self._host.name:
+        if self._host.name or self.local_trees:
             from torchx_kit.workspace.dir_builder import DirBuilder
             from torchx_kit.workspace.host_dir import HostDirBuilder
 
             if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
-                builders["dir"] = HostDirBuilder(self._host, self.trees_in_containers)
+                builders["dir"] = HostDirBuilder(
+                    self._host, self.trees_in_containers, self.local_trees, self.files_of_jobs
+                )
         return builders
 
     def _host_path(self, image: str) -> str:
-        """Return the path of a planned tree on another machine; return other images unchanged."""
+        """Return the path of a planned tree on the host; return other images unchanged."""
         from torchx_kit.workspace.host_dir import HostDirBuilder, is_tree
 
-        builder = self._workspace_builders().get("dir") if self._host.name else None
-        if isinstance(builder, HostDirBuilder) and is_tree(image):
-            return builder.path(image)
-        return image
+        builder = self._workspace_builders().get("dir") if is_tree(image) else None
+        return builder.path(image) if isinstance(builder, HostDirBuilder) else image
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
         if isinstance(self._host, LocalHost):
@@ -226,7 +231,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         """
         from torchx_kit.batch.submit import finish_submission
 
-        array_id, index = Entry.split_id(app_id)
+        array_id, index = self.entry_type.split_id(app_id)
         entry = self._index.get(array_id)
         if entry is not None:
             finished = finish_submission(self.system, self._index, entry)
@@ -299,7 +304,6 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         Raises:
             BatchError: The batch system cannot be queried.
         """
-        from torchx_kit.batch.describe import describe_by_names
         from torchx_kit.batch.submit import finish_submission
         from torchx_kit.jobs.descriptions import listed
 
@@ -311,19 +315,32 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
             found = finish_submission(self.system, self._index, entry)
             if not found.interrupted:
                 existing += found.elements(entries) if found.names else [found]
-        jobs = self.system.listing(None)[0]
+        jobs = self._jobs_to_list()
         descriptions = self._describe_all(existing, jobs=jobs, pending_reasons=False)
         apps = [listed(descriptions[entry.app_id], name=entry.name) for entry in existing]
+        known = {*entries, *(entry.app_id for entry in existing)}
+        return [*apps, *self._other_apps(jobs.values(), known)]
+
+    def _jobs_to_list(self) -> dict[str, JobInfo]:
+        """Return the jobs that :meth:`list` shows, by id."""
+        return self.system.listing(None)[0]
+
+    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+        """Return the apps of jobs that the index lacks.
+
+        Args:
+            jobs: The jobs.
+            known: The ids of the apps and arrays in the index.
+        """
+        from torchx_kit.batch.describe import describe_by_names
+        from torchx_kit.jobs.descriptions import listed
+
         others = [
-            job
-            for job in jobs.values()
-            if (name := JobName.parse(job.name)) and name.app_id not in entries
+            job for job in jobs if (name := JobName.parse(job.name)) and name.app_id not in known
         ]
-        return apps + [listed(one) for one in describe_by_names(self.system, others).values()]
+        return [listed(one) for one in describe_by_names(self.system, others).values()]
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx_kit.batch.submit import add_job_ids
-
         entry = self._entry(app_id)
         if entry is None:
             self.system.cancel([job.job_id for job in self._jobs_of_app(app_id)])
@@ -336,7 +353,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
             self.app_arrays.cancel([app_id])
         else:
             if not entry.complete:
-                add_job_ids(self.system, [entry], self.system.listing(None)[0].values())
+                self.system.add_job_ids([entry], self.system.listing(None)[0].values())
             described = self.describe(app_id)
             if described is not None and not is_terminal(described.state):
                 self._mark_as_cancelled(entry)

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from torchx_kit.batch.entries import Entry, Index
 from torchx_kit.batch.errors import BatchError, UnreachableError
-from torchx_kit.batch.names import JobName
 from torchx_kit.batch.request import BatchRequest
 from torchx_kit.batch.script import VARIABLES
-from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, Run, Write
@@ -60,9 +58,8 @@ def submit(request: BatchRequest, index: Index) -> Entry:
             " write to"
         ) from None
     except UnreachableError as e:
-        if system.is_atomic:
-            raise
-        _undo(system, entry, index)
+        if not system.is_atomic:
+            _undo(system, entry, index)
         raise UnreachableError(
             f"{e}; {system.title} may have accepted jobs:"
             f" torchx cancel {system.backend}://torchx/{entry.app_id} deletes them"
@@ -114,27 +111,13 @@ def _secret_files(request: BatchRequest, record: str) -> Iterator[Operation]:
         yield Write(path, value)
 
 
-def add_job_ids(system: BatchSystem, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:
-    """Find the missing job ids of apps by the jobs' names, and add them to the entries.
-
-    Do nothing for an entry that is complete.
-    """
-    missing = [entry for entry in entries if not entry.complete]
-    found = {job.name: system.job_of_task(job.job_id) for job in jobs} if missing else {}
-    for entry in missing:
-        app_id = entry.array or entry.app_id
-        for role in entry.roles:
-            for k, known in enumerate(role.jobs):
-                name = JobName(app_id, role.job_name, None if system.has_tasks else k)
-                role.jobs[k] = known or found.get(str(name), "")
-
-
 def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     """Complete or undo a submission whose process was killed, and return the app's new entry.
 
     If all jobs were submitted, release them. Otherwise delete them, and record the app as
     cancelled, unless a job has started, because then all jobs were submitted. An entry whose
-    submission has ended or may still continue is returned unchanged.
+    submission has ended or may still continue is returned unchanged. But if one command submits the
+    whole app, the submission is complete as soon as the system has the job.
 
     Args:
         system: The batch system.
@@ -144,29 +127,35 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     Raises:
         BatchError: The batch system refuses a request, or cannot be reached.
     """
-    if not entry.is_abandoned() or entry.element is not None:
+    if entry.element is not None or not (entry.is_abandoned() or _may_be_complete(system, entry)):
         return entry
     # The submission may have ended since the entry was read.
     entry = index.get(entry.app_id) or entry
-    if not entry.is_abandoned():
+    is_abandoned = entry.is_abandoned()
+    if not is_abandoned and not _may_be_complete(system, entry):
         return entry
-    add_job_ids(system, [entry], system.listing(None)[0].values())
+    system.add_job_ids([entry], system.listing(None)[0].values())
     has_started = JobRecord(system.host, entry.record).has_begun()
     has_ids = all(job for role in entry.roles for job in role.jobs)
     handle = f"{system.backend}://torchx/{entry.app_id}"
-    if has_started and not has_ids:
-        return entry  # a job that has left the queue; its record shows how it ended
     if has_ids:
         if entry.held and not has_started:
             system.release(entry.jobs)
-        entry.complete = True
-        logger.warning("the submission of %s was interrupted, and is complete now", handle)
-    else:
-        system.cancel(entry.jobs)
-        entry.cancelled, entry.interrupted = True, not entry.jobs
-        logger.warning("the submission of %s was interrupted, so it is cancelled", handle)
+        if is_abandoned:
+            logger.warning("the submission of %s was interrupted, and is complete now", handle)
+        return index.confirm(entry)
+    if has_started or not is_abandoned:
+        return entry  # a job that has left the queue, whose record shows how it ended
+    system.cancel(entry.jobs)
+    entry.cancelled, entry.interrupted = True, not entry.jobs
+    logger.warning("the submission of %s was interrupted, so it is cancelled", handle)
     index.put(entry)
     return entry
+
+
+def _may_be_complete(system: BatchSystem, entry: Entry) -> bool:
+    """Return whether an unfinished submission may have ended without its process."""
+    return system.is_atomic and not entry.has_ended
 
 
 def _forget(index: Index, system: BatchSystem, entry: Entry) -> None:
@@ -190,7 +179,7 @@ def _undo(system: BatchSystem, entry: Entry, index: Index) -> bool:
     entry.cancelled = True
     index.put(entry)
     try:
-        add_job_ids(system, [entry], system.listing(None)[0].values())
+        system.add_job_ids([entry], system.listing(None)[0].values())
         system.cancel(entry.jobs)
     except BatchError as e:
         logger.warning(

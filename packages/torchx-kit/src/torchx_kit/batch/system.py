@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torchx_kit.batch.client import ClusterClient
 from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.errors import BatchError, EndedError
+from torchx_kit.batch.names import JobName
 from torchx_kit.batch.states import UNKNOWN, Cause, JobInfo, JobState, Phase
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
 from torchx_specs.model.app import Role
@@ -173,9 +174,12 @@ class BatchSystem(ClusterClient):
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         """Return the command that ends jobs or tasks."""
 
-    @abstractmethod
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """Return the command that lets the held jobs of a submission start."""
+        """Return the command that lets the held jobs of a submission start.
+
+        A system that submits an app by one command holds no jobs.
+        """
+        raise NotImplementedError
 
     def task_id(self, job_id: str, index: int) -> str:
         """Return the id of a task.
@@ -212,6 +216,24 @@ class BatchSystem(ClusterClient):
     def state_of(self, job: JobInfo | None) -> JobState:
         """Return the entry in the table of states; an unknown state if it has none."""
         return self.states.get(job.state, UNKNOWN) if job is not None else UNKNOWN
+
+    def add_job_ids(self, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:
+        """Find the missing job ids of apps by the jobs' names, and add them to the entries.
+
+        Do nothing for an entry that is complete.
+        """
+        missing = [entry for entry in entries if not entry.complete]
+        found = {job.name: self.job_of_task(job.job_id) for job in jobs} if missing else {}
+        for entry in missing:
+            app_id = entry.array or entry.app_id
+            for role in entry.roles:
+                for k, known in enumerate(role.jobs):
+                    name = JobName(app_id, role.job_name, None if self.has_tasks else k)
+                    role.jobs[k] = known or found.get(str(name), "")
+
+    def is_ours(self, job: JobInfo) -> bool:
+        """Return whether TorchX has submitted a job, as the listing shows it."""
+        return JobName.parse(job.name) is not None
 
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         """Return the id of the job or task that runs a replica; empty if it is not submitted.

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import os
+import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torchx_kit.hosts.operations import CommandResult as CommandResult
+from torchx_kit.hosts.operations import (
+    Operation,
+    Request,
+    Result,
+    Run,
+    Write,
+    as_request,
+    as_result,
+)
+from torchx_specs.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from torchx_kit.hosts.operations import Operation, ReadFiles, Result
     from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.schedulers.closing import Closing
 
-
-@dataclass(frozen=True)
-class CommandResult:
-    """The result of a command.
-
-    Attributes:
-        exit_code: The exit code; negative for a signal, as in :mod:`subprocess`.
-        stdout: Standard output. Bytes that are not UTF-8 become surrogate escapes.
-        stderr: Standard error, decoded in the same way.
-    """
-
-    exit_code: int
-    stdout: str
-    stderr: str
+# How many bytes of files one request carries, about.
+_REQUEST_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Host(ABC):
 
     Schedulers for batch systems run commands and access job files (scripts, records, logs) only
     through this interface. :class:`torchx_kit.hosts.local.LocalHost` implements it for the machine
-    on which TorchX runs; other implementations reach a login node over the network.
+    on which TorchX runs; other implementations reach a login node over the network. All of them
+    execute the operations of :mod:`torchx_kit.hosts.agent`.
 
     Paths are absolute POSIX paths of the host, in particular those that :meth:`resolve` returns.
 
@@ -73,6 +75,24 @@ class Host(ABC):
     name: str = ""
 
     @abstractmethod
+    def request(self, name: str, *arguments: Any, is_safe: bool = True) -> Any:
+        """Execute an operation of :mod:`torchx_kit.hosts.agent`, and return its result.
+
+        Args:
+            name: The name of the operation.
+            arguments: The operation's arguments.
+            is_safe: Whether the operation may be executed twice, if the connection breaks.
+
+        Raises:
+            HostError: The operation failed.
+            HostUnreachableError: The host cannot be reached, or the connection broke.
+        """
+
+    @property
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """What is known of the host; see :func:`torchx_kit.hosts.agent.greeting`."""
+
     def run(
         self,
         argv: Sequence[str],
@@ -96,6 +116,8 @@ class Host(ABC):
                 possible; whether it had an effect is unknown.
             HostError: The program cannot be started.
         """
+        name, arguments = as_request(Run(argv, stdin, env, timeout))
+        return CommandResult.of(self.request(name, *arguments, is_safe=False))
 
     def batch(self, operations: Sequence[Operation], *, once: str = "") -> list[Result]:
         """Execute operations in their order, in one request if the host is remote.
@@ -117,44 +139,10 @@ class Host(ABC):
                 the operations after it were not.
             CommandTimeoutError: With ``once``, also if a command was interrupted.
         """
-        from torchx_kit.hosts.operations import MakeDirs, ReadFiles, Run
-
-        results: list[Result] = []
-        for operation in operations:
-            if isinstance(operation, Run):
-                result = self.run(
-                    operation.argv,
-                    stdin=operation.stdin,
-                    env=operation.env,
-                    timeout=operation.timeout,
-                )
-                results.append(result)
-                if result.exit_code:
-                    break
-            elif isinstance(operation, ReadFiles):
-                results.append(dict(self._read_files(operation)))
-            else:
-                if isinstance(operation, MakeDirs):
-                    self.make_dirs(operation.path, operation.mode)
-                else:
-                    self.write(operation.path, operation.data, operation.mode)
-                results.append(None)
-        return results
-
-    def _read_files(self, wanted: ReadFiles, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-        from torchx_kit.hosts.errors import HostFileError
-
-        try:
-            names = self.list(f"{wanted.folder}/{prefix}")
-        except HostFileError:  # also if it is a file
-            return
-        for name in names:
-            path = f"{wanted.folder}/{prefix}{name}"
-            if any(fnmatchcase(name, pattern) for pattern in wanted.names):
-                with contextlib.suppress(HostFileError):
-                    yield f"{prefix}{name}", self.read(path, wanted.limit)
-            elif wanted.nested and not prefix:
-                yield from self._read_files(wanted, f"{name}/")
+        requests = [as_request(one) for one in operations]
+        is_safe = bool(once) or not any(isinstance(one, Run) for one in operations)
+        results = self.request("batch", requests, once if self.name else "", is_safe=is_safe)
+        return [as_result(one, result) for one, result in zip(operations, results, strict=False)]
 
     def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:
         """Return an argv that runs a command on the host when this machine executes it.
@@ -175,14 +163,13 @@ class Host(ABC):
         raise NotSupportedError(f"{type(self).__name__} cannot run interactive commands")
 
     def variable_names(self) -> list[str]:
-        """Return the names of the environment variables of commands; an empty list if unknown."""
-        return []
+        """Return the names of the environment variables of commands."""
+        return list(self.facts["variables"])
 
-    @abstractmethod
     def user(self) -> str:
         """Return the name of the user that runs the commands; if it has no name, return its id."""
+        return str(self.facts["user"])
 
-    @abstractmethod
     def resolve(self, path: str = "") -> str:
         """Return the absolute path of a path on the host.
 
@@ -193,8 +180,14 @@ class Host(ABC):
         Args:
             path: The path; an empty path means the directory in which commands run.
         """
+        if path.startswith("~"):
+            first, _, rest = path.partition("/")
+            home = self.facts["home"] if first == "~" else self.request("expand_user", first)
+            path = posixpath.join(home, rest)
+        elif not path.startswith("/"):
+            path = posixpath.join(self.facts["directory"], path)
+        return posixpath.normpath(path)
 
-    @abstractmethod
     def read(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a file.
 
@@ -202,12 +195,12 @@ class Host(ABC):
             path: The file.
             limit: The most bytes to return, from the beginning of the file; None means all.
         """
+        return bytes(self.request("read", path, limit))
 
     def read_text(self, path: str) -> str:
         """Return a file's content, decoded as UTF-8; invalid bytes become surrogate escapes."""
         return self.read(path).decode("utf-8", "surrogateescape")
 
-    @abstractmethod
     def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
         """Write a file atomically: readers see the old content or the new one, never a part.
 
@@ -217,16 +210,17 @@ class Host(ABC):
                 bytes.
             mode: Permission bits of the file; by default only its owner may read it.
         """
+        name, arguments = as_request(Write(path, data, mode))
+        self.request(name, *arguments)
 
-    @abstractmethod
     def list(self, path: str) -> list[str]:
         """Return the sorted names of the files and directories in a directory."""
+        return list(self.request("list_names", path))
 
-    @abstractmethod
     def exists(self, path: str) -> bool:
         """Return True if a file or directory exists and is visible to this user."""
+        return bool(self.request("exists", path))
 
-    @abstractmethod
     def make_dirs(self, path: str, mode: int = 0o777) -> None:
         """Create a directory and its parents; an existing directory is not an error.
 
@@ -234,33 +228,31 @@ class Host(ABC):
             path: The directory.
             mode: Permission bits of a new directory, but not of its parents; subject to the umask.
         """
+        self.request("make_dirs", path, mode)
 
-    @abstractmethod
     def remove_tree(self, path: str) -> None:
         """Remove a directory with everything in it; a missing directory is not an error."""
+        self.request("remove_tree", path)
 
-    @abstractmethod
     def remove_files(self, paths: Sequence[str]) -> None:
         """Remove files; a missing file is not an error."""
+        self.request("remove_files", list(paths))
 
-    @abstractmethod
     def remove_empty_dir(self, path: str) -> None:
         """Remove a directory if it is empty; otherwise do nothing."""
+        self.request("remove_empty_dir", path)
 
-    @abstractmethod
     def put(self, local: str, remote: str) -> None:
-        """Copy a file or a directory tree of this machine to the host.
+        """Copy the files and directories of a directory of this machine to the host.
 
-        Permission bits and symbolic links are kept. A file is replaced atomically. In an existing
-        directory, files of the same name are replaced and other files stay.
+        Only the user may use the copies. In an existing directory, files of the same name are
+        replaced and other files stay.
 
         Args:
-            local: A file or directory of the machine on which TorchX runs.
+            local: A directory of the machine on which TorchX runs.
             remote: The path of the copy on the host; the directory above it must exist.
-
-        Raises:
-            FileNotFoundError: ``local`` does not exist.
         """
+        self._send(_copies(local, remote))
 
     def find_tree(self, folder: str, name: str) -> str:
         """Return the unchanged files of a tree, and mark the tree as used; empty if there is none.
@@ -268,14 +260,8 @@ class Host(ABC):
         Args:
             folder: The directory of trees.
             name: The name of the tree, a digest of its files.
-
-        Raises:
-            NotSupportedError: This kind of host has no trees. A subclass that does not override
-                this method raises the error.
         """
-        from torchx_specs.schedulers.sessions import NotSupportedError
-
-        raise NotSupportedError(f"{type(self).__name__} cannot store the files of workspaces")
+        return str(self.request("find_tree", folder, name))
 
     def put_tree(
         self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]
@@ -291,19 +277,31 @@ class Host(ABC):
             digests: The SHA-256 of each file, empty for a link.
 
         Raises:
-            NotSupportedError: As for :meth:`find_tree`.
             WorkspaceError: A file cannot be read, or changes while it is sent.
         """
-        return self.find_tree(folder, name)
+        partial = posixpath.join(folder, f".{os.urandom(6).hex()}.partial")
+        listed = [
+            [one.path, one.mode, digest.hex(), one.link]
+            for one, digest in zip(files, digests, strict=True)
+        ]
+        make = ("make_tree", (folder, name, listed, partial))
+        # It is not repeated in the same directory, where it may still run.
+        path, lacking = self.request(make[0], *make[1], is_safe=False)
+        if lacking:
+            sources = dict(zip((digest.hex() for digest in digests), files, strict=True))
+            parts = (
+                part
+                for digest in lacking
+                for part in _parts(sources[digest].chunks(), posixpath.join(partial, "new", digest))
+            )
+            path, lacking = self._send(itertools.chain(parts, [make]))[-1]
+        if lacking:
+            raise WorkspaceError("the workspace changed while it was copied; submit again")
+        return str(path)
 
     def list_trees(self, folder: str) -> Sequence[Tree]:
-        """Return the trees of a directory, and what interrupted requests have left there.
-
-        Raises:
-            NotSupportedError: As for :meth:`find_tree`.
-        """
-        self.find_tree(folder, "")
-        return []
+        """Return the trees of a directory, and what interrupted requests have left there."""
+        return [Tree(*one) for one in self.request("list_trees", folder)]
 
     def remove_tree_if_unused(self, folder: str, name: str, used_ns: int) -> bool:
         """Remove a tree, and return True; return False if it was used in the meantime.
@@ -313,7 +311,19 @@ class Host(ABC):
             name: The name of the tree.
             used_ns: When the tree was last used, from :meth:`list_trees`.
         """
-        return not self.find_tree(folder, name)
+        return bool(self.request("remove_tree_if_unused", folder, name, used_ns))
+
+    def _send(self, requests: Iterable[Request]) -> Any:
+        """Send operations in requests of a limited size, and return the results of the last one."""
+        batch: list[Request] = []
+        size = 0
+        for request in requests:
+            if size >= _REQUEST_BYTES:
+                self.request("batch", batch, is_safe=False)
+                batch, size = [], 0
+            batch.append(request)
+            size += len(request[1][3]) if request[0] == "put_part" else 0
+        return self.request("batch", batch, is_safe=False)
 
     @abstractmethod
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
@@ -363,3 +373,25 @@ class Host(ABC):
         Raises:
             BackendError: While reading: a file cannot be read, or ``is_finished`` raised the error.
         """
+
+
+def _copies(local: str, remote: str) -> Iterator[Request]:
+    """Yield the operations that copy a directory."""
+    for folder, _, names in os.walk(local):
+        place = posixpath.normpath(posixpath.join(remote, os.path.relpath(folder, local)))
+        yield "make_dirs", (place, 0o700)
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                chunks = iter(partial(file.read, _REQUEST_BYTES), b"")
+                yield from _parts(chunks, posixpath.join(place, name))
+
+
+def _parts(chunks: Iterable[bytes], remote: str) -> Iterator[Request]:
+    """Yield the operations that write a file."""
+    token, position, data = os.urandom(6).hex(), 0, b""
+    for chunk in chunks:
+        if data:
+            yield "put_part", (remote, token, position, data, None)
+        position += len(data)
+        data = chunk
+    yield "put_part", (remote, token, position, data, 0o600)

@@ -43,3 +43,18 @@ class HostFileError(HostError):
 
 class HostFileNotFoundError(HostFileError):
     """The host has no such file or directory."""
+
+
+_KINDS: dict[str, type[HostError]] = {
+    "timeout": CommandTimeoutError,
+    "file": HostFileError,
+    "missing_file": HostFileNotFoundError,
+    "host": HostError,
+}
+
+
+def host_error(kind: str, message: str, program: str) -> HostError:
+    """Return the error for a :class:`torchx_kit.hosts.agent.Failure`."""
+    if kind == "missing_command":
+        return CommandNotFoundError(message, program)
+    return _KINDS[kind](message)

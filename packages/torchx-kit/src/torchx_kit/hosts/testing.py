@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.local import LocalHost
-
-if TYPE_CHECKING:
-    from torchx_specs.schedulers.closing import Closing
+from torchx_kit.hosts.operations import CommandResult
 
 
 class FakeHost(LocalHost):
@@ -35,17 +32,26 @@ class FakeHost(LocalHost):
         self.commands: list[list[str]] = []
         self.make_dirs(self.HOME)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult:
-        self.commands.append(list(argv))
-        result = self._run(list(argv))
-        return CommandResult(0, result, "") if isinstance(result, str) else result
+    def request(self, name: str, *arguments: Any, is_safe: bool = True) -> Any:
+        if name == "run":
+            return self._command(*arguments)
+        if name == "batch":
+            results = []
+            for operation, its_arguments in arguments[0]:
+                results.append(self.request(operation, *its_arguments))
+                if operation == "run" and results[-1][0]:
+                    break
+            return results
+        first = arguments[0]
+        place = self._local(first) if isinstance(first, str) else [*map(self._local, first)]
+        return super().request(name, place, *arguments[1:])
+
+    def _command(self, argv: list[str], *_: Any) -> list[Any]:
+        self.commands.append(argv)
+        result = self._run(argv)
+        if isinstance(result, str):
+            return [0, result.encode(), b""]
+        return [result.exit_code, result.stdout.encode(), result.stderr.encode()]
 
     def user(self) -> str:
         return "fake-user"
@@ -55,56 +61,14 @@ class FakeHost(LocalHost):
             path = path[1:].lstrip("/")
         return posixpath.normpath(posixpath.join(self.HOME, path))
 
-    def read(self, path: str, limit: int | None = None) -> bytes:
-        return super().read(self._local(path), limit)
-
-    def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
-        super().write(self._local(path), data, mode)
-
-    def list(self, path: str) -> list[str]:
-        return super().list(self._local(path))
-
-    def exists(self, path: str) -> bool:
-        return super().exists(self._local(path))
-
-    def make_dirs(self, path: str, mode: int = 0o777) -> None:
-        super().make_dirs(self._local(path), mode)
-
-    def remove_tree(self, path: str) -> None:
-        super().remove_tree(self._local(path))
-
-    def remove_files(self, paths: Sequence[str]) -> None:
-        super().remove_files([self._local(path) for path in paths])
-
-    def remove_empty_dir(self, path: str) -> None:
-        super().remove_empty_dir(self._local(path))
-
-    def put(self, local: str, remote: str) -> None:
-        super().put(local, self._local(remote))
-
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
         return super().read_lines(self._local(path), last)
 
     def follow(
-        self,
-        paths: Sequence[str],
-        is_finished: Callable[[], bool],
-        *,
-        watch: Sequence[str] = (),
-        check_every: float = 2.0,
-        last: int | None = None,
-        partial: bool = False,
-        closing: Closing | None = None,
+        self, paths: Sequence[str], *args: Any, watch: Sequence[str] = (), **options: Any
     ) -> Iterator[str]:
-        return super().follow(
-            [self._local(path) for path in paths],
-            is_finished,
-            watch=[self._local(path) for path in watch],
-            check_every=check_every,
-            last=last,
-            partial=partial,
-            closing=closing,
-        )
+        paths, watch = ([self._local(path) for path in each] for each in (paths, watch))
+        return super().follow(paths, *args, watch=watch, **options)
 
     def _local(self, path: str) -> str:
         if not path.startswith("/cluster/"):

@@ -6,6 +6,7 @@ system forgets ended jobs.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -147,35 +148,22 @@ def listed(described: DescribeAppResponse, handle: str = "", name: str = "") -> 
 
 
 def to_dict(described: DescribeAppResponse) -> dict[str, Any]:
-    """Return a description as JSON data."""
-    roles = [asdict(role) for role in described.roles_statuses]
-    for role in roles:
-        for replica in role["replicas"]:
-            replica.update({name: _seconds(replica[name]) for name in _REPLICA_TIMES})
-    attempts = [
-        {**vars(one), **{name: _seconds(getattr(one, name)) for name in _REPLICA_TIMES}}
-        for one in described.attempts
-    ]
-    return {
+    """Return a description as JSON data, with times in seconds since 1970."""
+    data = {
         "app_id": described.app_id,
-        "state": int(described.state),
+        "state": described.state,
         "message": described.msg,
         "restarts": described.num_restarts,
-        "roles": roles,
-        "times": [_seconds(getattr(described, name)) for name in _APP_TIMES],
-        **({"attempts": attempts} if attempts else {}),
+        "roles": [asdict(role) for role in described.roles_statuses],
+        "times": [getattr(described, name) for name in _APP_TIMES],
+        "attempts": [vars(one) for one in described.attempts],
     }
-
-
-def _seconds(when: datetime | None) -> float | None:
-    return None if when is None else when.timestamp()
+    found: dict[str, Any] = json.loads(json.dumps(data, default=datetime.timestamp))
+    return found
 
 
 def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
     """Convert the result of :func:`to_dict` back to the description.
-
-    Data of earlier releases contains no times and no restarts; then the times of the description
-    are None.
 
     Raises:
         KeyError: A field is missing.
@@ -185,18 +173,19 @@ def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
         for role in data["roles"]
     ]
     found = description(data["app_id"], AppState(data["state"]), data["message"], statuses)
-    found.num_restarts = data.get("restarts", found.num_restarts)
-    for name, seconds in zip(_APP_TIMES, data.get("times") or (), strict=False):
+    found.num_restarts = data["restarts"]
+    for name, seconds in zip(_APP_TIMES, data["times"], strict=True):
         setattr(found, name, moment(seconds))
-    found.attempts = [_attempt_status(one) for one in data.get("attempts") or ()]
+    found.attempts = [
+        AttemptStatus(**{**one, **_times(one), "nodes": tuple(one["nodes"])})
+        for one in data["attempts"]
+    ]
     return found
 
 
-def _attempt_status(data: Mapping[str, Any]) -> AttemptStatus:
-    times = {name: moment(data[name]) for name in _REPLICA_TIMES}
-    return AttemptStatus(**{**data, **times, "nodes": tuple(data["nodes"])})
-
-
 def _replica_status(data: Mapping[str, Any]) -> ReplicaStatus:
-    times = {name: moment(data.get(name)) for name in _REPLICA_TIMES}
-    return ReplicaStatus(**{**data, "state": AppState(data["state"]), **times})
+    return ReplicaStatus(**{**data, **_times(data), "state": AppState(data["state"])})
+
+
+def _times(data: Mapping[str, Any]) -> dict[str, datetime | None]:
+    return {name: moment(data[name]) for name in _REPLICA_TIMES}

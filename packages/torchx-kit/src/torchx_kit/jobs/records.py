@@ -164,14 +164,10 @@ class JobRecord:
             k: Index of the replica in its role.
             exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal.
         """
-        line = self.replica_setup_failure(role, k) if exit_code > 0 else ""
+        line = self.text(f"setup-{role}-{k}").partition("\n")[0] if exit_code > 0 else ""
         if line:
             return f"setup failed with exit code {exit_code} at: {line}"
         return describe_exit(exit_code)
-
-    def replica_setup_failure(self, role: int, k: int) -> str:
-        """Return the line of the option ``setup`` at which a replica failed, or an empty string."""
-        return self.text(f"setup-{role}-{k}").partition("\n")[0]
 
     def error(self, role: int, k: int) -> str:
         """Return the error that a replica reported, as JSON; an empty string if there is none.

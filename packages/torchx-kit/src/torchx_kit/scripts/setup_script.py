@@ -22,7 +22,7 @@ def render_setup(lines: Iterable[str]) -> str:
 
     :data:`~torchx_kit.scripts.job_script.RUN_REPLICA` calls it in the shell that becomes the
     program. If a line fails, this shell ends with the line's exit code, and the line is written to
-    the job's record (:meth:`torchx_kit.jobs.records.JobRecord.replica_setup_failure`).
+    the job's record (:meth:`torchx_kit.jobs.records.JobRecord.describe_end`).
 
     Raises:
         RequestError: A line contains a NUL or a carriage return.

@@ -63,6 +63,11 @@ class SlurmEntry(Entry):
         """The mark of the submission: a random id, which is part of the script's path."""
         return self.record.rpartition(f"/{RECORDS}/")[2].partition("/")[0]
 
+    @property
+    def is_announced(self) -> bool:
+        """Whether the job's number is not known yet, so that the id is the mark."""
+        return self.app_id == self.mark
+
     def confirmed(self) -> SlurmEntry:
         """Return the entry with the id that sbatch has printed."""
         return self.with_id(self.jobs[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from torchx_host_ssh import agent
+from torchx_kit.hosts import agent
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""The program that runs on the host: it executes operations that it reads from standard input.
+"""The operations of hosts, and the program that executes them on another machine.
 
-This file is sent to the host's ``python3``, so it needs only the standard library of Python 3.6.
-The client imports it for its frames.
+:class:`torchx_kit.hosts.local.LocalHost` calls the operations. For another machine, this file is
+sent to its ``python3``, so it needs only the standard library of Python 3.6: it executes operations
+that it reads from standard input. The client imports it for its frames, too.
 
 A frame is the length of a header, the length of the data, the header as JSON, and the data. In the
 header, ``{"bytes": N}`` stands for the next N bytes of the data. Text in the header that was not
@@ -173,6 +174,9 @@ def run(
         text = " ".join(stderr.decode("utf-8", "replace").split())
         message = "{} did not end within {:g} s{}{}".format(name, e.timeout, text and ": ", text)
         raise Failure("timeout", message) from None
+    except BaseException:  # Ctrl-C, if the host is the user's machine
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return [process.returncode, stdout, stderr]
 
 
@@ -206,13 +210,10 @@ def read_files(
 
 def write(path: str, data: bytes, mode: int) -> None:
     """Write a file atomically."""
-    with file_errors("write", path):
-        put_part(path, os.urandom(6).hex(), 0, data, mode, None)
+    put_part(path, os.urandom(6).hex(), 0, data, mode)
 
 
-def put_part(
-    path: str, token: str, position: int, data: bytes, mode: int, mtime_ns: "int | None"
-) -> None:
+def put_part(path: str, token: str, position: int, data: bytes, mode: "int | None") -> None:
     """Write a part of a file under a temporary name; the last part, with a mode, replaces the file.
 
     Args:
@@ -220,40 +221,24 @@ def put_part(
         token: The same for all parts of a file.
         position: Where the part begins, in bytes.
         data: The part.
-        mode: Permission bits of the file, or -1 if more parts follow. Without ``mtime_ns``, they
-            are subject to the umask.
-        mtime_ns: The modification time; None means now.
+        mode: Permission bits of the file, subject to the umask; None if more parts follow.
     """
     folder, name = os.path.split(to_bytes(path))
     partial = os.path.join(folder, b"." + name + b"." + to_bytes(token) + b".partial")
     with file_errors("write", path):
         try:
             flags = os.O_WRONLY if position else os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            created = 0o600 if mode < 0 or mtime_ns is not None else mode
-            with open(os.open(partial, flags, created), "wb") as file:
+            with open(os.open(partial, flags, 0o600 if mode is None else mode), "wb") as file:
                 file.seek(position)
                 file.write(data)
-            if mode < 0:
-                return
-            if mtime_ns is not None:
-                os.chmod(partial, mode)
-                os.utime(partial, ns=(mtime_ns, mtime_ns))
-            os.replace(partial, to_bytes(path))
+            if mode is not None:
+                os.replace(partial, to_bytes(path))
         except BaseException:
             try:
                 os.unlink(partial)
             except OSError:
                 pass
             raise
-
-
-def put_link(path: str, target: str) -> None:
-    """Create or replace a symbolic link."""
-    folder, name = os.path.split(to_bytes(path))
-    partial = os.path.join(folder, b"." + name + b"." + to_bytes(os.urandom(6).hex()) + b".partial")
-    with file_errors("write", path):
-        os.symlink(to_bytes(target), partial)
-        os.replace(partial, to_bytes(path))
 
 
 def list_names(path: str) -> "list[str]":
@@ -271,12 +256,6 @@ def make_dirs(path: str, mode: int) -> None:
     """Create a directory and its parents."""
     with file_errors("create directory", path):
         os.makedirs(to_bytes(path), mode, exist_ok=True)
-
-
-def set_mode(path: str, mode: int) -> None:
-    """Set the permission bits of a directory."""
-    with file_errors("write", path):
-        os.chmod(to_bytes(path), mode)
 
 
 def remove_tree(path: str) -> None:
@@ -340,6 +319,12 @@ def is_unchanged(tree: str) -> bool:
     )
 
 
+def is_own(tree: str) -> bool:
+    """Return True if a tree is a directory of this user."""
+    status = os.lstat(to_bytes(tree))
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
 def trees_of_name(folder: str, name: str) -> "tuple[list[str], str]":
     """Return the trees with a name or the name and a number, and the first path that is free."""
     trees = []
@@ -353,7 +338,7 @@ def trees_of_name(folder: str, name: str) -> "tuple[list[str], str]":
 def find_tree(folder: str, name: str) -> str:
     """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
     for tree in trees_of_name(folder, name)[0]:
-        if is_unchanged(tree):
+        if is_own(tree) and is_unchanged(tree):
             with file_errors("write", tree):
                 os.utime(to_bytes(tree))
             return tree + "/files"
@@ -426,9 +411,11 @@ def list_trees(folder: str) -> "list[list[Any]]":
     found = []
     for name in list_names(folder) if exists(folder) else []:
         tree = "{}/{}".format(folder, name)
+        if not is_own(tree):
+            continue
         files = to_bytes(tree + "/files")
         listed = {path for path, *_ in tree_list(tree)}
-        is_own = is_unchanged(tree)
+        has_own_files = is_unchanged(tree)
         size = 0
         for place, _, names in os.walk(to_bytes(tree)):
             for one in names:
@@ -436,9 +423,10 @@ def list_trees(folder: str) -> "list[list[Any]]":
                 size += max(0, size_and_change(to_text(path))[0])
                 relative = to_text(os.path.relpath(path, files))
                 own = relative in listed or relative == "../list"
-                is_own = is_own and (own or "__pycache__" in relative.split("/"))
+                own = own or "__pycache__" in relative.split("/")
+                has_own_files = has_own_files and own
         with file_errors("read", tree):
-            found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, is_own])
+            found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, has_own_files])
     return found
 
 
@@ -696,8 +684,8 @@ def size_and_time(path: str) -> "list[int]":
 OPERATIONS = {
     function.__name__: function
     for function in (
-        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
-        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+        *(run, read, read_files, write, put_part, list_names, exists, make_dirs),
+        *(remove_tree, remove_files, remove_empty_dir, expand_user, batch),
         *(find_tree, make_tree, list_trees, remove_tree_if_unused, changes, last_lines),
     )
 }  # type: dict[str, Any]
