@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
@@ -24,7 +24,7 @@ from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
-    from torchx_specs.options.run_options import CfgVal, runopt, runopts
+    from torchx_specs.options.run_options import CfgVal
 
 # ${secret:-x} and ${secret:0} do not match: they are parameter expansions of a shell.
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
@@ -402,40 +402,8 @@ def _resolved(scheduler: Any, cfg: Mapping[str, CfgVal], problems: list[Exceptio
     try:
         return scheduler._resolve_cfg(cfg)
     except InvalidRunConfigException as e:
-        problems.append(e)
-        problems += _further_option_problems(scheduler.run_opts(), cfg, e)
+        found = list(scheduler.run_opts().problems(cfg))
+        problems += found if any(p.cfg_key == e.cfg_key for p in found) else [e, *found]
     except ValueError as e:
         problems.append(e)
     return None
-
-
-def _further_option_problems(
-    opts: runopts, cfg: Mapping[str, CfgVal], first: InvalidRunConfigException
-) -> Iterator[Exception]:
-    """Yield further problems: replace each wrong option with a valid one, and resolve again."""
-    rest = dict(cfg)
-    problem = first
-    for _ in range(len(cfg) + len(opts)):
-        key = problem.cfg_key
-        for spelling in [k for k in rest if k == key or opts.canonical_key(k) == key]:
-            del rest[spelling]
-        opt = opts.get(key)
-        if opt is not None:
-            rest[key] = _valid_value(opt)
-        try:
-            opts.resolve(rest)
-            return
-        except InvalidRunConfigException as e:
-            if e.cfg_key == key:
-                return
-            problem = e
-            yield e
-
-
-def _valid_value(opt: runopt) -> Any:
-    if not opt.is_required:
-        return opt.default
-    try:
-        return (get_origin(opt.opt_type) or opt.opt_type)()
-    except TypeError:
-        return None
