@@ -206,7 +206,9 @@ def test_a_component_of_a_runner_uses_a_configured_resource(cwd: Path, runner: R
     assert info.app.roles[0].resource.cpu == 8
 
 
-def test_sections_of_plugins_and_upstreams_section_of_trackers_are_read(cwd: Path, home: Path) -> None:
+def test_sections_of_plugins_and_upstreams_section_of_trackers_are_read(
+    cwd: Path, home: Path
+) -> None:
     write(
         cwd,
         "[torchx:tracker]\nb =\na = my.mod:create\nc = unused\n[tracker:b]\nconfig = /b\n"
