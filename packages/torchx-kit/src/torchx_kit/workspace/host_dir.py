@@ -134,8 +134,8 @@ def _name(
     from torchx_kit.workspace.digests import FileDigests
 
     known = FileDigests.for_workspace(workspace)
-    digest = tree_digest(files, known, trust_listing=True)
-    digests = known.digests(files, trust_listing=True)
+    digest = tree_digest(files, known)
+    digests = known.digests(files)
     if save:
         known.save()
     return f"{TREES}/{digest[:32]}", digests

@@ -209,7 +209,7 @@ def _digest(workspace: Workspace, files: list[WorkspaceFile], save: bool = False
     from torchx_kit.workspace.digests import FileDigests
 
     digests = FileDigests.for_workspace(workspace)
-    digest = tree_digest(files, digests, trust_listing=True)
+    digest = tree_digest(files, digests)
     if save:
         digests.save()
     return digest[:32]
