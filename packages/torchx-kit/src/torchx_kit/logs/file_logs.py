@@ -23,7 +23,6 @@ from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream
 from torchx_specs.schedulers.log_items import PartialLine
-from torchx_specs.schedulers.parallel_logs import line_blocks
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -223,6 +222,9 @@ def file_log_blocks(
 
         yield from follow_all(logs)
         return
+
+    from torchx_specs.schedulers.parallel_logs import line_blocks
+
     for key, log in logs:
         if isinstance(log, Exception):
             yield key, log
