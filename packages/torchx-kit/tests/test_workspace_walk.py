@@ -20,7 +20,6 @@ from torchx_kit.workspace.tree import open_project
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
 
-
 LOCAL = LocalFileSystem()
 
 
