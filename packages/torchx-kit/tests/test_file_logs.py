@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patience import wait_for
-from torchx_kit.logs import file_logs, following, log_file, quiet_logs, regular_files
+from torchx_kit.logs import log_file, regular_files
 from torchx_kit.logs.file_logs import (
     Tail,
-    follow_all,
     follow_files,
     log_lines,
     stream_files,
 )
+from torchx_kit.logs.following import Followed, QuietLogs, follow_all
 from torchx_kit.logs.log_file import BLOCK_BYTES
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
@@ -416,25 +416,23 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def quiet() -> Iterator[quiet_logs.QuietLogs]:
-    logs = quiet_logs.QuietLogs()
+def quiet() -> Iterator[QuietLogs]:
+    logs = QuietLogs()
     yield logs
     logs.close()
 
 
-def next_to_read(quiet: quiet_logs.QuietLogs, followed: following.Followed) -> None:
+def next_to_read(quiet: QuietLogs, followed: Followed) -> None:
     """Read what the log has, and wait until it must be read again."""
     assert list(followed.read_new()) == []
     quiet.add(followed)
     assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
 
 
-def test_a_log_without_changes_is_looked_at_and_not_read(
-    tmp_path: Path, quiet: quiet_logs.QuietLogs
-) -> None:
+def test_a_log_without_changes_is_looked_at_and_not_read(tmp_path: Path, quiet: QuietLogs) -> None:
     log = tmp_path / "log"
     log.touch()
-    followed = following.Followed(str(log), Tail(lambda: False, check_every=86400))
+    followed = Followed(log_lines(log, tail=Tail(lambda: False, check_every=86400)))
     next_to_read(quiet, followed)  # it may have changed before the first look
     assert list(followed.read_new()) == []
     quiet.add(followed)
@@ -443,17 +441,17 @@ def test_a_log_without_changes_is_looked_at_and_not_read(
     log.write_text("one\n")
     assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
     assert ["".join(block) for block in followed.read_new()] == ["one\n"]
-    followed.close()
+    followed.file.close()
 
 
 def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(
-    tmp_path: Path, quiet: quiet_logs.QuietLogs
+    tmp_path: Path, quiet: QuietLogs
 ) -> None:
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
     how = Tail(ended.is_set, watch=[str(journal)], check_every=86400)
-    followed = following.Followed(str(log), how)
+    followed = Followed(log_lines(log, tail=how))
     next_to_read(quiet, followed)
     log.write_text("one\n")
     blocks = followed.read_new()
@@ -466,7 +464,7 @@ def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(
     assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
     assert list(followed.read_new()) == []
     assert followed.is_over
-    followed.close()
+    followed.file.close()
 
 
 def test_an_unreadable_log_ends_only_itself(tmp_path: Path) -> None:
@@ -603,14 +601,14 @@ class TestSeveralFiles:
     def test_follow_files_reads_all_files_until_they_end(self, tmp_path: Path, count: int) -> None:
         finished = threading.Event()
         paths = [tmp_path / "x.out", tmp_path / "x.err"][:count]
-        lines = iter(follow_files(map(str, paths), "seen", tail(finished, "poll")))
+        lines = iter(follow_files(map(str, paths), tail(finished, "poll")))
         for path in paths:
-            path.write_text("seen 1\nhidden\n")
-        assert [next(lines) for _ in paths] == ["seen 1\n"] * count
+            path.write_text("1\n")
+        assert [next(lines) for _ in paths] == ["1\n"] * count
         with open(paths[-1], "a") as log:
-            log.write("seen 2")
+            log.write("2")
         finished.set()
-        assert list(lines) == (["seen 2"] if count == 1 else ["seen 2\n"])
+        assert list(lines) == (["2"] if count == 1 else ["2\n"])
 
 
 # The following tests read files whose kind or content other programs control.
@@ -629,7 +627,6 @@ def test_fifo_is_not_a_log(tmp_path: Path, follow: bool) -> None:
 def test_rest_of_a_very_long_line_is_replaced_by_a_remark(
     tmp_path: Path, follow: bool, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_logs, "_SMALL_BYTES", 1 << 17)
     monkeypatch.setattr(log_file, "LONGEST_LINE_BYTES", 1 << 17)
     path = tmp_path / "log"
     path.write_text(f"first\n{'x' * 1_000_000}{end}")

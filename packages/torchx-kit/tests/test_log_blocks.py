@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from patience import PATIENCE
-from torchx_kit.logs.blocks import file_log_blocks
-from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
+from torchx_kit.logs.file_logs import FileLog, Tail, file_log_blocks, log_lines
 from torchx_specs.errors import BackendError
 
 
@@ -144,7 +143,8 @@ def test_lines_before_an_error_are_yielded() -> None:
 
 _FEW_DESCRIPTORS = """
 import pathlib, resource, sys
-from torchx_kit.logs.file_logs import Tail, follow_all, log_lines
+from torchx_kit.logs.file_logs import Tail, log_lines
+from torchx_kit.logs.following import follow_all
 
 folder, count = pathlib.Path(sys.argv[1]), 60
 tail = Tail((folder / "end").exists, [str(folder)], 0.2)

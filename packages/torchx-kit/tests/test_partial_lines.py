@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from torchx_kit.logs import following
 from torchx_kit.logs.file_logs import Tail, follow_files, log_lines
-from torchx_kit.logs.following import Followed, follow
+from torchx_kit.logs.following import Followed, follow_all
 from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_kit.logs.pieces import whole_length
@@ -87,7 +87,7 @@ def test_pieces_and_lines_together_are_the_log(tmp_path: Path, seed: int) -> Non
     choose = random.Random(seed)  # noqa: S311 - the same cuts every time
     data = random_text(seed).encode()
     ended: list[bool] = []
-    followed = log_lines(path, tail=Tail(lambda: bool(ended), partial=True)).followed()
+    followed = Followed(log_lines(path, tail=Tail(lambda: bool(ended), partial=True)))
     items: list[str] = []
     while data:
         size = choose.randrange(1, 12)
@@ -99,7 +99,7 @@ def test_pieces_and_lines_together_are_the_log(tmp_path: Path, seed: int) -> Non
     ended.append(True)
     followed.must_check_end = True
     items += read_items(followed)
-    followed.close()
+    followed.file.close()
     text = random_text(seed)
     lines = joined(items)
     assert [line for line in lines if line] == split_lines(text)
@@ -125,7 +125,7 @@ def test_pieces_of_merged_files_are_shown_once(tmp_path: Path, seed: int) -> Non
     merger = LineMerger([GrowingFile(str(path)) for path in paths], write)
     ended: list[bool] = []
     tail = Tail(lambda: bool(ended), partial=True, sources=[str(path) for path in paths])
-    followed = log_lines(merged_log, tail=tail).followed()
+    followed = Followed(log_lines(merged_log, tail=tail))
     items: list[str] = []
     while any(rest):
         k = choose.randrange(2)
@@ -141,7 +141,7 @@ def test_pieces_of_merged_files_are_shown_once(tmp_path: Path, seed: int) -> Non
     ended.append(True)
     followed.must_check_end = True
     items += read_items(followed)
-    followed.close()
+    followed.file.close()
     expected = merged_log.read_bytes().decode() if merged_log.exists() else ""
     # No character is lost or repeated. A line may be interrupted by lines of the other file.
     shown = sorted("".join(joined(items)).replace("\n", ""))
@@ -201,7 +201,7 @@ def test_a_regular_expression_needs_whole_lines(tmp_path: Path) -> None:
 def test_pieces_of_two_files_do_not_share_a_line(tmp_path: Path) -> None:
     paths = [str(tmp_path / "log.out"), str(tmp_path / "log.err")]
     ended = threading.Event()
-    items = follow_files(paths, None, Tail(ended.is_set, check_every=0.05, partial=True))
+    items = follow_files(paths, Tail(ended.is_set, check_every=0.05, partial=True))
     Path(paths[0]).write_text("10%")
     assert items_until(items, lambda item: item == "10%") == ["10%"]
     Path(paths[1]).write_text("warning\n")
@@ -217,7 +217,7 @@ def test_pieces_of_two_files_do_not_share_a_line(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_ends_in_the_same_remark(tmp_path: Path) -> None:
     path = tmp_path / "log"
     ended: list[bool] = []
-    followed = log_lines(path, tail=Tail(lambda: bool(ended), partial=True)).followed()
+    followed = Followed(log_lines(path, tail=Tail(lambda: bool(ended), partial=True)))
     items: list[str] = []
     with path.open("a") as file:
         for _ in range(6):
@@ -229,18 +229,24 @@ def test_a_line_that_is_too_long_ends_in_the_same_remark(tmp_path: Path) -> None
     followed.must_check_end = True
     items += read_items(followed)
     assert joined(items) == list(log_lines(path, tail=Tail(lambda: True)))
-    followed.close()
+    followed.file.close()
 
 
-def test_an_incomplete_line_that_stays_costs_almost_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_line_that_stays_costs_almost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "log"
     path.write_text("a\n10%\r\x1b[")
     ended = threading.Event()
-    followed = log_lines(path, tail=Tail(ended.is_set, partial=True)).followed()
-    reads: list[float] = []
-    read_new = followed.read_new
-    followed.read_new = lambda: (reads.append(followed.last_read), read_new())[1]  # type: ignore[method-assign]
-    blocks = follow(iter([(0, followed)]))
+    reads: list[Followed] = []
+    read_new = Followed.read_new
+
+    def counted(followed: Followed) -> Iterator[Iterable[str]]:
+        reads.append(followed)
+        return read_new(followed)
+
+    monkeypatch.setattr(Followed, "read_new", counted)
+    blocks = follow_all([(0, log_lines(path, tail=Tail(ended.is_set, partial=True)))])
     items = (item for _, block in blocks for item in block)  # type: ignore[union-attr]
     assert [next(items), next(items)] == ["a\n", "10%"]
     threading.Timer(1.0, ended.set).start()

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from torchx_kit.workspace import FileDigests, digests, tree_digest, workspace_files
+from torchx_kit.workspace import (
+    FileDigests,
+    WorkspaceFile,
+    digests,
+    tree_digest,
+    workspace_files,
+)
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
 
@@ -43,9 +49,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     original = FileDigests._read
 
-    def noted(self: FileDigests, source: str) -> bytes:
-        names.append(os.path.basename(source))
-        return original(self, source)
+    def noted(self: FileDigests, entry: WorkspaceFile) -> bytes:
+        names.append(os.path.basename(entry.source))
+        return original(self, entry)
 
     monkeypatch.setattr(FileDigests, "_read", noted)
     return names
@@ -126,7 +132,7 @@ def test_digest_of_a_file_that_changes_while_it_is_read_is_not_cached(
     (entry, *_) = workspace_files(Workspace({str(project): ""}))
     with monkeypatch.context() as context:
         context.setattr(hashlib, "sha256", Hash)
-        assert known.digest(entry) == real(b"a" * 10).digest()
+        assert known.digests([entry]) == [real(b"a" * 10).digest()]
     known.save()
     assert not (home / "file").exists()
 
@@ -255,7 +261,7 @@ def test_threads_compute_the_same_digests(
 
 
 @pytest.mark.usefixtures("old")
-def test_trusted_listing_needs_no_query_of_the_file_system(
+def test_cached_digests_need_no_query_of_the_file_system(
     project: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cached_digest(project)
@@ -271,12 +277,12 @@ def test_trusted_listing_needs_no_query_of_the_file_system(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", noted)
-        assert tree_digest(files, known, trust_listing=True) == first
+        assert tree_digest(files, known) == first
     assert (queried, read) == ([], [])
     (project / "b").write_text("changed")
-    assert tree_digest(files, known, trust_listing=True) == first  # The status when listed.
+    assert tree_digest(files, known) == first  # The status when listed.
     assert read == []
-    assert tree_digest(files, known) != first
+    assert tree_digest(workspace_files(workspace), known) != first
     assert read == ["b"]
 
 
@@ -286,7 +292,5 @@ def test_file_changed_before_the_listing_is_read(project: Path, read: list[str])
     (project / "b").write_text("changed")
     read.clear()
     known = FileDigests.for_workspace(workspace := Workspace({str(project): ""}))
-    assert tree_digest(workspace_files(workspace), known, trust_listing=True) == cached_digest(
-        project
-    )
+    assert tree_digest(workspace_files(workspace), known) == cached_digest(project)
     assert read[0] == "b"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from torchx_kit.workspace import tree_digest, walk_workspace, workspace_files
 from torchx_kit.workspace.ignore import TORCHX_IGNORE
@@ -18,6 +19,8 @@ from torchx_kit.workspace.secret_files import looks_secret
 from torchx_kit.workspace.tree import open_project
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
+
+LOCAL = LocalFileSystem()
 
 
 def write(root: Path, **files: str) -> Path:
@@ -48,7 +51,7 @@ def paths(workspace: Workspace | Path, **options: Any) -> list[str]:
 class TestWalk:
     def test_walk_yields_folders_from_the_root_with_their_files(self, project: Path) -> None:
         root = str(project)
-        walked = [(d, dirs, sorted(files)) for d, dirs, files in walk_workspace(None, root)]
+        walked = [(d, dirs, sorted(files)) for d, dirs, files in walk_workspace(LOCAL, root)]
         assert walked == [
             (root, ["empty", "sub"], [".torchxignore", "a.py"]),
             (f"{root}/empty", [], []),
@@ -57,7 +60,7 @@ class TestWalk:
         ]
 
     def test_walk_yields_details_of_files(self, project: Path) -> None:
-        _, _, files = next(iter(walk_workspace(None, str(project))))
+        _, _, files = next(iter(walk_workspace(LOCAL, str(project))))
         details = files["a.py"]
         assert details["name"] == f"{project}/a.py"
         assert (details["size"], details["type"], details["islink"]) == (4, "file", False)
@@ -66,7 +69,7 @@ class TestWalk:
         (project / ".dockerignore").write_text("sub")
         names = {
             name
-            for _, _, files in walk_workspace(None, str(project), ".dockerignore")
+            for _, _, files in walk_workspace(LOCAL, str(project), ".dockerignore")
             for name in files
         }
         assert names == {".torchxignore", ".dockerignore", "a.py", "big.bin"}
@@ -81,10 +84,10 @@ class TestWalk:
 
     def test_walk_of_a_missing_folder_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(WorkspaceError, match=r"missing of the workspace: No such file"):
-            list(walk_workspace(None, str(tmp_path / "missing")))
+            list(walk_workspace(LOCAL, str(tmp_path / "missing")))
 
     def test_folder_that_cannot_be_read_is_an_error(self, project: Path) -> None:
-        walk = walk_workspace(None, str(project))
+        walk = walk_workspace(LOCAL, str(project))
         next(walk)
         (project / "empty").rmdir()
         with pytest.raises(WorkspaceError, match=r"cannot read .*/empty of the workspace: No such"):
@@ -120,12 +123,6 @@ class TestOtherFileSystems:
             ("/ws/sub", ["deep"], ["b.py"]),
             ("/ws/sub/deep", [], ["c.txt"]),
         ]
-
-    def test_walk_of_the_local_file_system_of_fsspec(self, project: Path) -> None:
-        fsspec = pytest.importorskip("fsspec")
-        fs = fsspec.filesystem("file")
-        ours = list(walk_workspace(None, str(project)))
-        assert list(walk_workspace(fs, str(project))) == ours
 
     def test_single_file_is_a_project(self, memory: Any) -> None:
         (entry,) = workspace_files(Workspace({"memory://ws/a.py": "app/main.py"}))
@@ -379,7 +376,7 @@ class TestDefaults:
 
     def test_repositories_environments_and_caches_stay_behind(self, root: Path) -> None:
         assert paths(root) == [".gitignore", "m.py", "node_modules_2/x"]
-        walked = [name for _, _, files in walk_workspace(None, str(root)) for name in files]
+        walked = [name for _, _, files in walk_workspace(LOCAL, str(root)) for name in files]
         assert sorted(walked) == [".gitignore", "m.py", "x"]
 
     def test_git_file_of_a_worktree_stays_behind(self, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "replicas type": ({"num_replicas": "2"}, "num_replicas must be an int, got '2'"),
     "replicas bool": ({"num_replicas": True}, "num_replicas must be an int, got True"),
-    "min replicas": ({"num_replicas": 2, "min_replicas": 3}, "min_replicas (3) is larger than"),
+    "min replicas": ({"num_replicas": 2, "min_replicas": 3}, "min_replicas is 3; it must be 2"),
     "min replicas type": ({"min_replicas": 1.5}, "min_replicas must be an int, got 1.5"),
     "negative min replicas": ({"min_replicas": -1}, "min_replicas is -1; it must be 0 or more"),
     "negative retries": ({"max_retries": -1}, "max_retries is -1; it must be 0 or more"),

@@ -190,14 +190,15 @@ def redaction(size: int) -> Callable[[], object]:
 
 
 def ignored_files(size: int) -> Callable[[], object]:
-    from torchx_kit.workspace.walk import walk_workspace
+    from torchx_kit.workspace import workspace_files
+    from torchx_specs import Workspace
 
     for folder in range(10):
         Path(f"files/{folder}").mkdir(parents=True)
     for number in range(size):
         Path(f"files/{number % 10}/{number}.txt").touch()
     Path("files/.torchxignore").write_text("".join(f"*.{number}\n" for number in range(10)))
-    return lambda: list(walk_workspace(None, "files"))
+    return lambda: workspace_files(Workspace({"files": ""}))
 
 
 SERIES = {

@@ -17,7 +17,6 @@ import inspect
 import os
 import shutil
 import tempfile
-import time
 import unittest
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -98,7 +97,7 @@ class ComponentTestCase(unittest.TestCase):
             args: Arguments of the component, by name.
             scheduler_params: Keyword arguments of ``get_runner``, for the schedulers' factories.
             scheduler: Name of the scheduler.
-            interval: Time between two polls of the job, in seconds.
+            interval: The longest time between two polls of the job, in seconds.
             timeout: Cancel the job after this time, in seconds.
 
         Returns:
@@ -110,11 +109,9 @@ class ComponentTestCase(unittest.TestCase):
         app = component(**(args or {}))
         with runner_api.get_runner(**(scheduler_params or {})) as runner:
             handle = runner.run(app, scheduler)
-            deadline = time.monotonic() + timeout
-            status: specs.AppStatus | None = runner.status(handle)
-            while status and not status.is_terminal() and time.monotonic() < deadline:
-                time.sleep(interval)
-                status = runner.status(handle)
-            if status and not status.is_terminal():
+            try:
+                status: specs.AppStatus | None = runner.wait(handle, interval, timeout=timeout)
+            except runner_api.WaitTimeoutError as e:
                 runner.cancel(handle)
+                return e.status  # type: ignore[no-any-return]
             return status

@@ -8,8 +8,6 @@
 Importing this package is cheap: each public name loads its module on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

@@ -6,6 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
@@ -640,6 +641,13 @@ class Runner:
             )
         return self.scheduler(backend), backend, app_id
 
+    @contextmanager
+    def _call(self, api: str, app_handle: AppHandle) -> Iterator[tuple[Scheduler[Any], str]]:
+        """Record a call about an app as an event; the context has the app's scheduler and id."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event(api, backend, app_id):
+            yield scheduler, app_id
+
     # -- submitted apps
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
@@ -649,8 +657,7 @@ class Runner:
             MalformedAppHandleException: The handle is malformed.
             UnknownSchedulerException: The scheduler of the app is not installed.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("status", backend, app_id):
+        with self._call("status", app_handle) as (scheduler, app_id):
             desc = scheduler.describe(app_id)
             if desc is None:
                 self._apps.pop(app_handle, None)
@@ -670,8 +677,7 @@ class Runner:
 
     def exists(self, app_handle: AppHandle) -> bool:
         """Return True if an app exists, whether or not it has ended."""
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("exists", backend, app_id):
+        with self._call("exists", app_handle) as (scheduler, app_id):
             return scheduler.exists(app_id)
 
     def wait(
@@ -701,8 +707,7 @@ class Runner:
         """
         from torchx_runner.wait_for_state import pause_between_polls, wait_for
 
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("wait", backend, app_id):
+        with self._call("wait", app_handle) as (scheduler, app_id):
             return wait_for(
                 app_handle,
                 poll=lambda: self.status(app_handle),
@@ -721,8 +726,7 @@ class Runner:
 
         An app that has ended or does not exist is not an error.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("cancel", backend, app_id):
+        with self._call("cancel", app_handle) as (scheduler, app_id):
             scheduler.cancel(app_id)
 
     def cancel_many(self, app_handles: Iterable[AppHandle]) -> None:
@@ -744,8 +748,7 @@ class Runner:
 
     def kill(self, app_handle: AppHandle) -> None:
         """End an app at once: its processes get no time to shut down."""
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("kill", backend, app_id):
+        with self._call("kill", app_handle) as (scheduler, app_id):
             if features_of(scheduler).kill:
                 scheduler.kill(app_id)
             else:
@@ -753,8 +756,7 @@ class Runner:
 
     def delete(self, app_handle: AppHandle) -> None:
         """End an app, and delete it from its scheduler. A missing app is not an error."""
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("delete", backend, app_id):
+        with self._call("delete", app_handle) as (scheduler, app_id):
             scheduler.delete(app_id)
             self._apps.pop(app_handle, None)
 
@@ -766,8 +768,7 @@ class Runner:
         ``name`` is the app's id. If the scheduler stores no programs, and this user submitted the
         app, the roles are those of the journal.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("describe", backend, app_id):
+        with self._call("describe", app_handle) as (scheduler, app_id):
             app = self._apps.get(app_handle)
             if app is not None:
                 return app
@@ -783,8 +784,7 @@ class Runner:
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
         """Return the request of an app; None if the scheduler does not have the request or app."""
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("describe_native", backend, app_id):
+        with self._call("describe_native", app_handle) as (scheduler, app_id):
             return scheduler.describe_native(app_id) if features_of(scheduler).native else None
 
     def log_lines(
@@ -813,8 +813,7 @@ class Runner:
         Raises:
             UnknownAppException: The app does not exist.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("log_lines", backend, app_id):
+        with self._call("log_lines", app_handle) as (scheduler, app_id):
             if not scheduler.exists(app_id):
                 raise UnknownAppException(app_handle)
             # A generator around this iterator would double the time of reading a log.
@@ -918,8 +917,7 @@ class Runner:
             ReplicaNotRunningError: The replica has ended or has not started.
             UnknownAppException: The app does not exist.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("open_session", backend, app_id):
+        with self._call("open_session", app_handle) as (scheduler, app_id):
             return scheduler.app_sessions.open(app_id, role_name, k, command, tty=tty, stdin=stdin)
 
     def open_port(self, app_handle: AppHandle, role_name: str, k: int, port: int) -> socket:
@@ -928,8 +926,7 @@ class Runner:
         The errors are those of :meth:`open_session`. A ``BackendError`` means that nothing listens
         on the port.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("open_port", backend, app_id):
+        with self._call("open_port", app_handle) as (scheduler, app_id):
             return scheduler.app_sessions.connect(app_id, role_name, k, port)
 
     def read_archive(
@@ -939,8 +936,7 @@ class Runner:
 
         Without the feature ``archives``, which this method needs, run ``tar`` in a session.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("read_archive", backend, app_id):
+        with self._call("read_archive", app_handle) as (scheduler, app_id):
             return scheduler.app_sessions.read_archive(app_id, role_name, k, path)
 
     def write_archive(
@@ -950,8 +946,7 @@ class Runner:
 
         Without the feature ``archives``, which this method needs, run ``tar`` in a session.
         """
-        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("write_archive", backend, app_id):
+        with self._call("write_archive", app_handle) as (scheduler, app_id):
             scheduler.app_sessions.write_archive(app_id, role_name, k, path, tar)
 
     def list(

@@ -6,8 +6,6 @@ that return an AppDef, which a scheduler then launches.
 Importing this package is cheap: each name loads its module when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

@@ -105,7 +105,7 @@ class DockerBuilder(WorkspaceBuilder):
         )
         _check_size(files, cfg)
         digests = FileDigests.for_workspace(workspace)
-        tree = tree_digest(files, digests, trust_listing=True)
+        tree = tree_digest(files, digests)
         has_dockerfile = any(entry.path == TORCHX_DOCKERFILE for entry in files)
         digest = hashlib.sha256()
         for part in (_FORMAT, role_image, str(workspace) if has_dockerfile else "", tree):

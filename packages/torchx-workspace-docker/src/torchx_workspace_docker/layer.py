@@ -105,9 +105,7 @@ def layer_contents(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict
         entry.path: f"{entry.mode & 0o777:o} {content.hex()}"
         if entry.link is None
         else f"-> {entry.link}"
-        for entry, content in zip(
-            entries, digests.digests(entries, trust_listing=True), strict=True
-        )
+        for entry, content in zip(entries, digests.digests(entries), strict=True)
     }
 
 

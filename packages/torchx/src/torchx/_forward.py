@@ -135,7 +135,7 @@ def forward(
         exported: The names for ``from module import *``; by default, the sources' public names.
     """
     module = sys.modules[module_name]
-    for name in ("forward", "TYPE_CHECKING", "annotations"):
+    for name in ("forward", "TYPE_CHECKING"):
         module.__dict__.pop(name, None)
     module.__dict__.update(
         _sources=sources, _names=dict(names or {}), _missing=missing, _removed={}, _replaced={}

@@ -3,8 +3,6 @@
 Importing this module in IPython adds the magics, as importing ``torchx_notebook`` does.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

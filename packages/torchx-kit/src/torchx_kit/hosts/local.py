@@ -61,4 +61,4 @@ class LocalHost(Host):
         from torchx_kit.logs.file_logs import Tail, follow_files
 
         tail = Tail(is_finished, watch, check_every, partial=partial, closing=closing)
-        return follow_files(paths, None, tail, last)
+        return follow_files(paths, tail, last)

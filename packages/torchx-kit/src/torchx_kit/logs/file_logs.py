@@ -2,18 +2,21 @@ r"""Read and follow log files: whole lines (pieces only on request), in order, w
 
 Only ``\n`` ends a line. Each returned line includes its ``\n``; the last line may lack one. Bytes
 that are not UTF-8 become U+FFFD. To limit the memory that reading needs, a line is cut after 8 MiB,
-and a remark replaces the rest; a file of at most 32 MiB that is read as a whole keeps its lines. A
-log must be a regular file.
+and a remark replaces the rest. A log must be a regular file.
+
+A caller describes a log by :func:`log_lines`. Iterating over the result yields the lines;
+:func:`~torchx_kit.logs.following.follow_all` follows any number of logs in one loop.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torchx_kit.logs.lines import compile_regex, filter_regex
 from torchx_kit.logs.regular_files import open_regular
@@ -24,15 +27,10 @@ from torchx_specs.schedulers.log_items import PartialLine
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from torchx_kit.logs.following import Followed
     from torchx_specs.schedulers.closing import Closing
 
-_T = TypeVar("_T")
+Key = TypeVar("Key")
 
-_DECODED_CHUNK_BYTES = 1 << 16
-# Python's file iterator reads each line whole, so use it only for files of up to this number of
-# bytes: in a larger file, one line may need too much memory.
-_SMALL_BYTES = 1 << 25
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
     Stream.STDERR: ("err",),
@@ -127,86 +125,111 @@ def log_lines(
         window = Window(times, since, until)
     if regex is not None:
         compile_regex(regex)
-    return FileLog(os.fspath(path), regex, tail, window, last=last)
+    return FileLog(os.fspath(path), regex, tail, window, last)
 
 
 class FileLog(Iterator[str]):
-    """The iterator that :func:`log_lines` returns."""
+    """A log: which lines to read, and an iterator of them; :func:`log_lines` returns one.
+
+    Args:
+        path: The log file.
+        regex: Only lines in which this regular expression is found; None for all lines.
+        tail: How to follow the log; None does not follow it.
+        window: Limits the log to the lines written between two times; None for all lines.
+        last: How many of the existing lines are returned, counted from the end; None for all.
+        begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
+    """
 
     def __init__(
         self,
         path: str,
         regex: str | None,
         tail: Tail | None,
-        window: Window | None,
-        *,
+        window: Window | None = None,
         last: int | None = None,
         begin: int = 0,
     ) -> None:
-        self._path = path
-        self._regex = regex
         if tail is not None and regex is not None:
             tail = replace(tail, partial=False, attempts=None)
-        self._tail = tail
-        self._window = window
-        self._last = last
-        self._begin = begin
+        self.path = path
+        self.regex = regex
+        self.tail = tail
+        self.window = window
+        self.last = last
+        self.begin = begin
         self._lines: Iterator[str] | None = None
 
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:
-            if self._tail is None:
-                blocks = _existing_blocks(self._path, self._window, self._last)
-            else:
-                blocks = _followed_blocks(self.followed())
-            self._lines = iter(self.matching(chain.from_iterable(blocks)))
+            # A generator of this object would form a reference cycle, which keeps the file open.
+            log = copy.copy(self)
+            blocks = log._existing_blocks() if self.tail is None else log._followed_blocks()
+            self._lines = chain.from_iterable(blocks)
         return self._lines
 
     def __next__(self) -> str:
         return next(iter(self))
 
-    def followed(self) -> Followed:
-        """Return this log as an argument for :func:`torchx_kit.logs.following.follow`.
-
-        Raises:
-            ValueError: The log is not followed: it has no :class:`Tail`.
-        """
-        from torchx_kit.logs.following import Followed
-
-        if self._tail is None:
-            raise ValueError(
-                f"{self._path} cannot be followed: log_lines was called without a tail"
-            )
-        return Followed(self._path, self._tail, self._window, self._last, self._begin)
-
     def matching(self, lines: Iterable[str]) -> Iterable[str]:
         """Return the lines in which ``regex`` is found; all lines if ``regex`` is None."""
-        return lines if self._regex is None else filter_regex(self._regex, lines)
+        return lines if self.regex is None else filter_regex(self.regex, lines)
+
+    def _followed_blocks(self) -> Iterator[Iterable[str]]:
+        from torchx_kit.logs.following import follow_all
+
+        for _, block in follow_all([(None, self)]):
+            if isinstance(block, Exception):
+                raise block
+            yield block
+
+    def _existing_blocks(self) -> Iterator[Iterable[str]]:
+        from torchx_kit.logs.log_file import LogFile
+
+        window = self.window
+        begin = self.begin if window is None else window.begin()
+        if begin is None:
+            return
+        log = LogFile(self.path)
+        try:
+            if not log.open(begin):
+                raise missing_log(self.path)
+            end = None if window is None else window.end()
+            if self.last is not None:
+                end = log.skip_to_last(self.last, end)
+            yield from map(self.matching, log.read_lines(end))
+            yield from map(self.matching, log.read_incomplete_line())
+        except OSError as e:
+            raise unreadable_log(self.path, e) from e
+        finally:
+            log.close()
 
 
-def follow_all(
-    logs: Iterable[tuple[_T, FileLog | Exception]],
-) -> Iterator[tuple[_T, Iterable[str] | Exception]]:
-    """Follow many logs in one thread, and yield blocks of lines as they are written.
+def file_log_blocks(
+    logs: Iterable[tuple[Key, FileLog | Exception]], *, should_tail: bool
+) -> Iterator[tuple[Key, Iterable[str] | Exception]]:
+    """Yield blocks of lines of many log files, in the caller's thread.
 
     Args:
-        logs: Keys and their logs. Each log must have a :class:`Tail`, and must not have been read
-            before. An exception in place of a log is yielded unchanged.
+        logs: As for :func:`~torchx_kit.logs.following.follow_all`.
+        should_tail: If True, follow all logs. If False, read one log after the other.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
-    from torchx_kit.logs.following import follow
+    if should_tail:
+        from torchx_kit.logs.following import follow_all
 
-    followed = (
-        ((key, log), log if isinstance(log, Exception) else log.followed()) for key, log in logs
-    )
-    for (key, log), block in follow(followed):
-        if isinstance(block, Exception) or isinstance(log, Exception):
-            yield key, block
+        yield from follow_all(logs)
+        return
+
+    from torchx_specs.schedulers.parallel_logs import line_blocks
+
+    for key, log in logs:
+        if isinstance(log, Exception):
+            yield key, log
         else:
-            yield key, log.matching(block)
+            yield from ((key, block) for block in line_blocks(log))
 
 
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
@@ -217,11 +240,13 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     Raises:
         BackendError: One of the logs cannot be read. The others are not followed any longer.
     """
+    from torchx_kit.logs.following import follow_all
+
     return merged_blocks(follow_all(enumerate(logs)))
 
 
 def merged_blocks(blocks: Iterable[tuple[int, Iterable[str] | Exception]]) -> Iterator[str]:
-    """Yield the lines of the blocks that :func:`follow_all` yields; see :func:`merged`."""
+    """Yield the lines of blocks, each with the index of its log; see :func:`merged`."""
     open_log: int | None = None  # index of the log whose last item was a piece of a line
     for k, block in blocks:
         if isinstance(block, Exception):
@@ -243,29 +268,22 @@ def stream_files(base: str, stream: Stream) -> list[str]:
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
-def follow_files(
-    paths: Iterable[str], regex: str | None, tail: Tail, last: int | None = None
-) -> Iterator[str]:
+def follow_files(paths: Iterable[str], tail: Tail, last: int | None = None) -> Iterator[str]:
     """Return an iterator of the lines of one or more log files as they are written.
 
     Args:
         paths: The files.
-        regex: Return only lines in which this regular expression is found.
         tail: How to follow the files.
         last: How many existing lines to return, counted from the end, as if the files were joined
             in the order of ``paths``; None for all.
 
     Raises:
         BackendError: While reading: a file cannot be read.
-        RequestError: ``regex`` is not a regular expression.
     """
     paths = list(paths)
     begins = [0] * len(paths) if last is None else _last_lines_of_files(paths, last)
-    if regex is not None:
-        compile_regex(regex)
     logs = [
-        FileLog(path, regex, tail, None, begin=begin)
-        for path, begin in zip(paths, begins, strict=True)
+        FileLog(path, None, tail, begin=begin) for path, begin in zip(paths, begins, strict=True)
     ]
     return logs[0] if len(logs) == 1 else merged(logs)
 
@@ -288,56 +306,6 @@ def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
             os.close(fd)
         last -= count
     return begins
-
-
-def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
-    from torchx_kit.logs.following import follow
-
-    for _, block in follow(iter([(None, log)])):
-        if isinstance(block, Exception):
-            raise block
-        yield block
-
-
-def _existing_blocks(path: str, window: Window | None, last: int | None) -> Iterator[Iterable[str]]:
-    try:
-        if window is None:
-            fd = open_regular(path, os.O_RDONLY)
-            # Python's file iterator is the fastest reader if it decodes more than 8 KiB at once.
-            # CPython has no public setting for the chunk size, so set the private attribute.
-            with open(fd, encoding="utf-8", errors="replace", newline="\n") as lines:
-                size = os.fstat(fd).st_size
-                if size <= _SMALL_BYTES:
-                    lines._CHUNK_SIZE = _DECODED_CHUNK_BYTES  # type: ignore[attr-defined]
-                    yield lines if last is None else _last_lines(lines, last, size)
-                    return
-        begin = 0 if window is None else window.begin()
-        if begin is not None:
-            from torchx_kit.logs.log_file import LogFile
-
-            log = LogFile(path)
-            try:
-                if not log.open(begin):
-                    raise missing_log(path)
-                end = None if window is None else window.end()
-                if last is not None:
-                    end = log.skip_to_last(last, end)
-                yield from log.read_lines(end)
-                yield from log.read_incomplete_line()
-            finally:
-                log.close()
-    except FileNotFoundError:
-        raise missing_log(path) from None
-    except OSError as e:
-        raise unreadable_log(path, e) from e
-
-
-def _last_lines(lines: TextIO, last: int, size: int) -> Iterator[str]:
-    from torchx_kit.logs.log_file import find_last_lines
-
-    position, count = find_last_lines(lines.fileno(), last, 0, size)
-    lines.buffer.seek(position)
-    return islice(lines, count)
 
 
 def missing_log(path: str) -> BackendError:

@@ -37,12 +37,19 @@ def random_id(max_length: int | None = None) -> str:
         max_length: Maximum length of the id, in characters; a shorter id has fewer random bits.
             None means no maximum.
     """
-    value = random_uint64()
+    return as_letters(random_uint64(), max_length)
+
+
+def as_letters(value: int, max_length: int | None = None) -> str:
+    """Return a number as letters and digits, of which the first is a letter.
+
+    Args:
+        value: The number.
+        max_length: Maximum length of the result, in characters; None means no maximum.
+    """
     out = ""
     alphabet = START_CANDIDATES
-    while value > 0:
-        if max_length is not None and len(out) >= max_length:
-            break
+    while value > 0 and (max_length is None or len(out) < max_length):
         value, digit = divmod(value, len(alphabet))
         out += alphabet[digit]
         alphabet = END_CANDIDATES

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from torchx_kit.names.ids import END_CANDIDATES, START_CANDIDATES
+from torchx_kit.names.ids import as_letters
 
 _TAG_LENGTH = 6
 
@@ -161,13 +161,5 @@ def _tag(name: str) -> str:
     """Return a digest of a name as a few letters and digits."""
     from hashlib import blake2b
 
-    value = int.from_bytes(
-        blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
-    )
-    out = ""
-    alphabet = START_CANDIDATES
-    for _ in range(_TAG_LENGTH):
-        value, digit = divmod(value, len(alphabet))
-        out += alphabet[digit]
-        alphabet = END_CANDIDATES
-    return out
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return as_letters(int.from_bytes(digest, "big"), _TAG_LENGTH)

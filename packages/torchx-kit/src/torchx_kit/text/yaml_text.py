@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 
@@ -20,20 +19,8 @@ def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
     """
     import yaml
 
-    dumper = _dumper_class()
+    from torchx_specs.formats.documents import dumper_class
+
+    dumper = dumper_class(is_fast=True)
     text: str = yaml.dump(data, Dumper=dumper, allow_unicode=True, sort_keys=sort_keys, width=width)
     return text
-
-
-@functools.cache
-def _dumper_class() -> Any:
-    import yaml
-
-    from torchx_specs.formats.documents import represent_text
-
-    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    Dumper.add_representer(str, represent_text)
-    return Dumper

@@ -1,7 +1,5 @@
 """Workspaces: files, digests and builders, for authors of builders and schedulers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

@@ -70,60 +70,26 @@ class FileDigests:
         name = hashlib.sha256("\0".join(sources).encode("utf-8", "surrogateescape")).hexdigest()
         return cls(home_path("cache", "digests", name[:32]))
 
-    def digest(self, entry: WorkspaceFile) -> bytes:
-        """Return the SHA-256 of a file's content; read the file only if it may have changed.
-
-        A file that is not on this machine is always read.
-
-        Raises:
-            WorkspaceError: The file cannot be read.
-        """
-        import hashlib
-
-        if entry.fs is not None:
-            whole = hashlib.sha256()
-            for chunk in entry.chunks():
-                whole.update(chunk)
-            return whole.digest()
-        try:
-            return self._cached(_current_stat_key(entry)) or self._read(entry.source)
-        except OSError as e:
-            raise read_error(entry.source, e) from None
-
-    def digests(
-        self, entries: Sequence[WorkspaceFile], *, trust_listing: bool = False
-    ) -> list[bytes]:
+    def digests(self, entries: Sequence[WorkspaceFile]) -> list[bytes]:
         """Return the SHA-256 of each file's content, empty bytes for a link.
 
-        Several threads read large files.
-
-        Args:
-            entries: The files.
-            trust_listing: Whether to use the status of each file from the time when it was listed,
-                instead of querying the file system again.
+        A file is read unless its digest is cached for the status that the file had when it was
+        listed. Files that are not on this machine are always read. Several threads read large
+        files.
 
         Raises:
             WorkspaceError: A file cannot be read.
         """
-        found = []
-        for entry in entries:
-            known = b""
-            if entry.link is None and entry.fs is None:
-                try:
-                    key = entry.stat_key if trust_listing else _current_stat_key(entry)
-                except OSError as e:
-                    raise read_error(entry.source, e) from None
-                known = self._cached(key)
-            found.append(known)
+        found = [self._cached(entry.stat_key) for entry in entries]
         unread = [i for i, e in enumerate(entries) if not found[i] and e.link is None]
         files = [entries[i] for i in unread]
-        read: Iterable[bytes] = map(self.digest, files)
+        read: Iterable[bytes] = map(self._read, files)
         size = sum(file.size for file in files)
         if size >= max(_MIN_PARALLEL_TOTAL, len(files) * _MIN_PARALLEL_AVERAGE):
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) as pool:
-                read = list(pool.map(self.digest, files))
+                read = list(pool.map(self._read, files))
         for i, digest in zip(unread, read, strict=True):
             found[i] = digest
         return found
@@ -135,20 +101,27 @@ class FileDigests:
             self._used[key] = known
         return known
 
-    def _read(self, source: str) -> bytes:
+    def _read(self, entry: WorkspaceFile) -> bytes:
         import hashlib
 
         digest = hashlib.sha256()
-        with open(open_listed(source), "rb", buffering=0) as file:
-            # Take the time first, so that a change while the file is read counts as recent.
-            now = time.time()
-            before = os.fstat(file.fileno())
-            left = before.st_size
-            while chunk := file.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
+        if entry.fs is not None:
+            for chunk in entry.chunks():
                 digest.update(chunk)
-                left -= len(chunk)
-            key = stat_key(before)
-            same = stat_key(os.fstat(file.fileno())) == key
+            return digest.digest()
+        try:
+            with open(open_listed(entry.source), "rb", buffering=0) as file:
+                # Take the time first, so that a change while the file is read counts as recent.
+                now = time.time()
+                before = os.fstat(file.fileno())
+                left = before.st_size
+                while chunk := file.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
+                    digest.update(chunk)
+                    left -= len(chunk)
+                key = stat_key(before)
+                same = stat_key(os.fstat(file.fileno())) == key
+        except OSError as e:
+            raise read_error(entry.source, e) from None
         found = digest.digest()
         if same and max(before.st_mtime, before.st_ctime) + RACY_SECONDS < now:
             self._known[key] = self._used[key] = found
@@ -190,10 +163,6 @@ def open_listed(source: str) -> int:
                 f"{source} was replaced by a symbolic link while the workspace was read; try again"
             ) from None
         raise
-
-
-def _current_stat_key(entry: WorkspaceFile) -> bytes:
-    return stat_key(os.stat(entry.source))
 
 
 def stat_key(status: os.stat_result) -> bytes:

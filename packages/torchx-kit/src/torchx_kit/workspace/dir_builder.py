@@ -109,41 +109,15 @@ def _warn_unless_current(workspace: Workspace) -> None:
             )
 
 
-class DirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to ``cfg["job_dir"]`` during the dry run, without a separate plan.
+class _CopyMixin(WorkspaceMixin[None]):
+    """Copies the workspace during the dry run, without a separate plan.
 
-    Without this option, nothing is copied. Plugins that were written for upstream's TorchX use this
-    class.
+    Plugins that were written for upstream's TorchX use the subclasses.
     """
 
-    def caching_build_workspace_and_update_role(
-        self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
-    ) -> None:
-        """Copy the workspace, once for all roles that have it, and set the image to the copy."""
-        job_dir = cfg.get("job_dir")
-        if not job_dir or not role.workspace:
-            return
-        key = (__name__, job_dir, role.workspace)
-        if key not in build_cache:
-            copy_workspace(role.workspace, str(job_dir))
-            build_cache[key] = True
-        role.image = str(job_dir)
-
-    def build_workspace_and_update_role(
-        self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
-    ) -> None:
-        """Copy one folder, and set the role's image to the copy."""
-        job_dir = cfg.get("job_dir")
-        if job_dir:
-            copy_workspace(Workspace({workspace: ""}), str(job_dir))
-            role.image = str(job_dir)
-
-
-class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies the workspace to a new temporary folder during the dry run, without a separate plan.
-
-    Plugins that were written for upstream's TorchX use this class.
-    """
+    def _copy(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
+        """Copy a workspace, and return the folder of the copy; an empty string for no copy."""
+        raise NotImplementedError
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
@@ -151,16 +125,43 @@ class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
         """Copy the workspace, once for all roles that have it, and set the image to the copy."""
         if not role.workspace:
             return
-        key = (__name__, role.workspace)
+        key = (__name__, cfg.get("job_dir"), role.workspace)
         if key not in build_cache:
-            build_cache[key] = _copy_to_temporary(role.workspace)
-        role.image = str(build_cache[key])
+            build_cache[key] = self._copy(role.workspace, cfg)
+        role.image = str(build_cache[key]) or role.image
 
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
         """Copy one folder, and set the role's image to the copy."""
-        role.image = _copy_to_temporary(Workspace({workspace: ""}))
+        role.image = self._copy(Workspace({workspace: ""}), cfg) or role.image
+
+
+class DirWorkspaceMixin(_CopyMixin):
+    """Copies the workspace to ``cfg["job_dir"]``; without this option, nothing is copied."""
+
+    def _copy(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
+        job_dir = str(cfg.get("job_dir") or "")
+        if job_dir:
+            copy_workspace(workspace, job_dir)
+        return job_dir
+
+
+class TmpDirWorkspaceMixin(_CopyMixin):
+    """Copies the workspace to a new temporary folder."""
+
+    def _copy(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
+        import shutil
+        import tempfile
+
+        files = workspace_files(workspace)
+        folder = tempfile.mkdtemp(prefix="torchx_workspace")
+        try:
+            copy_files(files, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return folder
 
 
 def copy_workspace(
@@ -320,17 +321,3 @@ def _umask(folder: str) -> int:
         return 0o777 & ~os.stat(probe).st_mode
     finally:
         os.rmdir(probe)
-
-
-def _copy_to_temporary(workspace: Workspace) -> str:
-    import shutil
-    import tempfile
-
-    files = workspace_files(workspace)
-    folder = tempfile.mkdtemp(prefix="torchx_workspace")
-    try:
-        copy_files(files, folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return folder

@@ -185,8 +185,8 @@ def _digests(
     from torchx_kit.workspace.digests import FileDigests
 
     known = FileDigests.for_workspace(workspace)
-    digest = tree_digest(files, known, trust_listing=True)
-    digests = known.digests(files, trust_listing=True)
+    digest = tree_digest(files, known)
+    digests = known.digests(files)
     if save:
         known.save()
     return digest[:32], digests

@@ -155,12 +155,7 @@ def workspace_files(
     return [found[path] for path in paths]
 
 
-def tree_digest(
-    files: Iterable[WorkspaceFile],
-    digests: FileDigests | None = None,
-    *,
-    trust_listing: bool = False,
-) -> str:
+def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = None) -> str:
     """Return the SHA-256 of a tree, in hexadecimal.
 
     The digest covers paths, contents, executable bits and links, but not times and owners.
@@ -168,8 +163,6 @@ def tree_digest(
     Args:
         files: The files of the tree.
         digests: Cache of the digests of single files; None reads every file.
-        trust_listing: Whether to use the status of each file from the time when it was listed,
-            instead of querying the file system again.
 
     Raises:
         WorkspaceError: A file cannot be read.
@@ -179,9 +172,7 @@ def tree_digest(
     known = FileDigests() if digests is None else digests
     entries = list(files)
     tree = hashlib.sha256()
-    for entry, content in zip(
-        entries, known.digests(entries, trust_listing=trust_listing), strict=True
-    ):
+    for entry, content in zip(entries, known.digests(entries), strict=True):
         path = entry.path.encode("utf-8", "surrogateescape")
         if entry.link is not None:
             kind, content = b"link", entry.link.encode("utf-8", "surrogateescape")

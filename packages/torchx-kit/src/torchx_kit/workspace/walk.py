@@ -26,15 +26,14 @@ _PRIVATE_PARTS = 2
 
 
 def walk_workspace(
-    fs: AbstractFileSystem | None, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
+    fs: AbstractFileSystem, path: str, ignore_name: str | Sequence[str] = TORCHX_IGNORE
 ) -> Iterator[tuple[str, list[str], dict[str, dict[str, Any]]]]:
     """Walk a workspace from the root; leave out excluded files and files that look like secrets.
 
-    Symbolic links are not followed. On this machine they are listed among the files, with
-    ``islink`` set in their details.
+    Symbolic links are not followed; those of this machine have ``islink`` in their details.
 
     Args:
-        fs: An fsspec file system; None for this machine, without fsspec.
+        fs: An fsspec file system.
         path: The root, on ``fs``.
         ignore_name: Name of the ignore file in the root, or several names; their rules apply in
             this order. A missing file has no rules.
@@ -48,9 +47,9 @@ def walk_workspace(
     """
     rules = read_ignore_rules(fs, path, ignore_name)
     left_out: list[str] = []
-    if fs is None or is_local(fs):
+    if is_local(fs):
         for folder, _, folders, entries in walk_local(path, rules, left_out):
-            yield folder, folders, {name: _details(entry) for name, entry in entries.items()}
+            yield folder, folders, {name: fs.info(entry) for name, entry in entries.items()}
     else:
         for folder, _, folders, files in walk_fsspec(fs, path, rules, left_out):
             yield folder, folders, files
@@ -239,29 +238,3 @@ def _is_one_of(entry: Any, files: set[tuple[int, int]]) -> bool:
         return (entry.stat(follow_symlinks=False).st_dev, inode) in files
     except OSError:
         return False
-
-
-def _details(entry: os.DirEntry[str]) -> dict[str, Any]:
-    """Return the details of a local file, with the keys that fsspec uses."""
-    status = entry.stat(follow_symlinks=False)
-    is_link = entry.is_symlink()
-    details: dict[str, Any] = {
-        "name": entry.path,
-        "size": status.st_size,
-        "type": "file" if entry.is_file(follow_symlinks=False) else "other",
-        "created": status.st_ctime,
-        "islink": is_link,
-        "mode": status.st_mode,
-        "uid": status.st_uid,
-        "gid": status.st_gid,
-        "mtime": status.st_mtime,
-        "ino": status.st_ino,
-        "nlink": status.st_nlink,
-    }
-    if is_link:
-        details["destination"] = os.readlink(entry.path)
-        try:
-            details["size"] = entry.stat().st_size
-        except OSError:
-            details["size"] = 0
-    return details

@@ -47,29 +47,21 @@ logger = logging.getLogger(__name__)
 
 
 def _in_thread(
-    method: Callable[Concatenate[Runner, P], R],
+    method: Callable[Concatenate[Runner, P], R], *, submits: bool = False
 ) -> Callable[Concatenate[AsyncRunner, P], Coroutine[Any, Any, R]]:
-    """Return a method of the runner as a coroutine function."""
+    """Return a method of the runner as a coroutine function.
+
+    Args:
+        method: The method.
+        submits: Whether the method submits an app, which is deleted if the task is cancelled.
+    """
 
     @functools.wraps(method)
     async def call(self: AsyncRunner, /, *args: P.args, **kwargs: P.kwargs) -> R:
         # Look the method up on the instance, because a subclass of Runner may override it.
-        bound = getattr(self.runner, method.__name__)
-        result: R = await self._call(functools.partial(bound, *args, **kwargs))
-        return result
-
-    return call
-
-
-def _submission(
-    method: Callable[Concatenate[Runner, P], AppHandle],
-) -> Callable[Concatenate[AsyncRunner, P], Coroutine[Any, Any, AppHandle]]:
-    """Return a submitting method of the runner as a coroutine function."""
-
-    @functools.wraps(method)
-    async def call(self: AsyncRunner, /, *args: P.args, **kwargs: P.kwargs) -> AppHandle:
-        bound = getattr(self.runner, method.__name__)
-        return await self._submit(functools.partial(bound, *args, **kwargs))
+        bound: Any = functools.partial(getattr(self.runner, method.__name__), *args, **kwargs)
+        result: Any = await (self._submit(bound) if submits else self._call(bound))
+        return result  # type: ignore[no-any-return]
 
     return call
 
@@ -135,8 +127,8 @@ class AsyncRunner:
 
     # -- submitting
 
-    run_component = _submission(Runner.run_component)
-    schedule = _submission(Runner.schedule)
+    run_component = _in_thread(Runner.run_component, submits=True)
+    schedule = _in_thread(Runner.schedule, submits=True)
 
     async def run(
         self,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -26,59 +26,31 @@ async def iterate(make: Callable[[], Iterable[T]]) -> AsyncIterator[T]:
         Exception: The exception of ``make`` or of the iterator.
     """
     loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    reader = _Reader(make, lambda: loop.call_soon_threadsafe(ready.set))
-    threading.Thread(target=reader.read, name="torchx async log", daemon=True).start()
-    try:
-        while True:
-            await ready.wait()
-            ready.clear()
-            while reader.items:
-                yield reader.items.popleft()
-                reader.room.release()
-            if reader.ended and not reader.items:
-                if reader.error is not None:
-                    raise reader.error
-                return
-    finally:
-        reader.stop()
+    # Items in tuples, and last the error that ended the iterator, or None.
+    found: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(_MAX_BUFFERED)
+    stopped = threading.Event()
 
-
-class _Reader(Generic[T]):
-    """Reads the items in the thread, and keeps them for the coroutine.
-
-    Args:
-        make: Returns the iterator.
-        notify: Wakes the coroutine; raises RuntimeError if its loop is closed.
-    """
-
-    def __init__(self, make: Callable[[], Iterable[T]], notify: Callable[[], object]) -> None:
-        self._make = make
-        self._notify = notify
-        self._stopped = False
-        self.items: deque[T] = deque()
-        self.room = threading.Semaphore(_MAX_BUFFERED)
-        self.error: BaseException | None = None
-        self.ended = False
-
-    def read(self) -> None:
-        """Read all items, until the end or until :meth:`stop`."""
+    def read() -> None:
+        error: BaseException | None = None
         try:
-            for item in self._make():
-                self.room.acquire()
-                if self._stopped:
+            for item in make():
+                room.acquire()
+                if stopped.is_set():
                     break
-                self.items.append(item)
-                self._notify()
+                loop.call_soon_threadsafe(found.put_nowait, (item,))
         except BaseException as e:
-            self.error = e
-        self.ended = True
-        try:
-            self._notify()
-        except RuntimeError:  # the loop is closed, so no coroutine waits
-            pass
+            error = e
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
+            loop.call_soon_threadsafe(found.put_nowait, error)
 
-    def stop(self) -> None:
-        """Let the thread end at the next item."""
-        self._stopped = True
-        self.room.release()
+    threading.Thread(target=read, name="torchx async log", daemon=True).start()
+    try:
+        while isinstance(item := await found.get(), tuple):
+            yield item[0]
+            room.release()
+        if item is not None:
+            raise item
+    finally:
+        stopped.set()
+        room.release()

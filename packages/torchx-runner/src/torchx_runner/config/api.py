@@ -70,6 +70,7 @@ from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
 if TYPE_CHECKING:
+    from torchx_runner.installed_schedulers import InstalledSchedulers
     from torchx_specs.options.run_options import CfgVal, runopt, runopts
 
     #: The folders that may contain a configuration file; values in an earlier folder win.
@@ -223,11 +224,7 @@ def apply(
             contradicts another spelling of its key, or is the placeholder that :func:`dump` wrote.
     """
     if opts is None:
-        from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
-
-        installed = ConfigurableSchedulers()
-        if scheduler not in installed:
-            raise unknown_scheduler(scheduler, installed)
+        _configurable(scheduler)
     section = scheduler.partition(HOST_DELIM)[0]
     for file in read_configs(dirs, profile):
         if section in file.sections:
@@ -282,16 +279,22 @@ def get_run_opts(scheduler: str) -> runopts:
         UnknownSchedulerException: No scheduler of that name is installed.
         PluginError: The scheduler cannot be created.
     """
-    from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
-
-    installed = ConfigurableSchedulers()
-    if scheduler not in installed:
-        raise unknown_scheduler(scheduler, installed)
-    created = installed[scheduler]("_")
+    created = _configurable(scheduler)[scheduler]("_")
     try:
         return created.run_opts()
     finally:
         created.close()
+
+
+def _configurable(*names: str) -> InstalledSchedulers:
+    """Return the schedulers that may have a section; raise an error if one of ``names`` is none."""
+    from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
+
+    installed = ConfigurableSchedulers()
+    for name in names:
+        if name not in installed:
+            raise unknown_scheduler(name, installed)
+    return installed
 
 
 def add_options(
@@ -317,6 +320,7 @@ def add_options(
         ConfigError: ``on_error`` is None, and a value is of the wrong type, differs between two
             spellings of its key, or is still the placeholder that :func:`dump` wrote.
     """
+    warn = _logger().warning if on_unknown is None else on_unknown
     given = {opts.canonical_key(key) or key for key in cfg}
     spellings: dict[str, str] = {}
     unknown = 0
@@ -330,7 +334,6 @@ def add_options(
                     continue
                 known = [known_key for known_key, _ in opts]
                 hint = nearest(name, known)
-                warn = _logger().warning if on_unknown is None else on_unknown
                 warn(f"{where}: unknown option, ignored{hint and ';' + hint}")
             continue
         if key in given:
@@ -348,7 +351,6 @@ def add_options(
             on_error(e)
     if unknown > _MAX_WARNINGS:
         rest = unknown - _MAX_WARNINGS
-        warn = _logger().warning if on_unknown is None else on_unknown
         warn(f"{file.path}: [{file.prefix}{section}] has {rest} more unknown options")
 
 
@@ -392,34 +394,26 @@ def load_sections(
     return merged
 
 
-# The older shape of two kinds: one section whose keys are the names, and the key of the values now.
-_OLDER_TABLES = {"tracker": ("torchx:tracker", "type"), "log_sink": ("log_sinks", "url")}
-
-
 def plugin_sections(
     kind: str, dirs: list[str] | None = None, *, profile: str | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return the sections ``[KIND:NAME]`` by name, including the older shapes of such sections.
+    """Return the sections ``[KIND:NAME]`` by name, and the trackers of ``[torchx:tracker]``.
 
-    The older shapes are ``NAME = FACTORY`` in ``[torchx:tracker]``, ``NAME = URL`` in
-    ``[log_sinks]``, and ``[notifiers:NAME]``. Their names come first, in the order of the files. A
-    value in ``[KIND:NAME]`` wins over the same value in an older shape.
+    Upstream's TorchX has trackers as ``NAME = FACTORY`` in ``[torchx:tracker]``. Their names come
+    first, in the order of the files. A ``type`` in ``[tracker:NAME]`` wins over FACTORY.
 
     Args:
         kind: ``tracker``, ``notifier`` or ``log_sink``.
         dirs: As for :func:`find_configs`.
         profile: The profile; None means the profile of this process.
     """
-    if kind in _OLDER_TABLES:
-        table, key = _OLDER_TABLES[kind]
-        older: dict[str, dict[str, str]] = {}
+    older: dict[str, dict[str, str]] = {}
+    if kind == "tracker":
         for file in read_configs(dirs, profile):
-            for name, value in file.sections.get(table, {}).items():
-                if kind == "tracker" and ":" not in value:  # such a value has no meaning
-                    value = name
-                older.setdefault(name.strip(), {key: value.strip()})
-    else:
-        older = load_sections(f"{kind}s", dirs, profile=profile)
+            for name, value in file.sections.get("torchx:tracker", {}).items():
+                # A value without a colon has no meaning.
+                factory = value.strip() if ":" in value else name.strip()
+                older.setdefault(name.strip(), {"type": factory})
     newer = load_sections(kind, dirs, profile=profile)
     return {name: {**older.get(name, {}), **newer.get(name, {})} for name in {**older, **newer}}
 
@@ -496,12 +490,7 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
     Raises:
         UnknownSchedulerException: No scheduler of that name is installed.
     """
-    from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
-
-    installed = ConfigurableSchedulers()
-    for name in schedulers or ():
-        if name not in installed:
-            raise unknown_scheduler(name, installed)
+    installed = _configurable(*(schedulers or ()))
     for name in installed if schedulers is None else schedulers:
         try:
             opts = get_run_opts(name)

@@ -10,8 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.blocks import file_log_blocks
-from torchx_kit.logs.file_logs import FileLog, Tail, log_lines, merged
+from torchx_kit.logs.file_logs import FileLog, Tail, file_log_blocks, log_lines, merged
 from torchx_kit.role_checks import check_replica
 from torchx_sched_local.errors import NoLogError, UnknownLocalAppError
 from torchx_sched_local.logs.combined import RecordedTimes, attempt_begins, missing_lines

@@ -131,7 +131,7 @@ def dump_yaml(data: object) -> str:
     A string is quoted if a reader of any YAML version would take it for a number or a boolean.
     """
     yaml = _yaml("YAML output")
-    dumper = _dumper_class()
+    dumper = dumper_class(is_fast=False)
     with _collection_paused():
         text: str = yaml.dump(
             data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30
@@ -218,11 +218,17 @@ def represent_text(dumper: Any, text: str) -> Any:
 
 
 @functools.cache
-def _dumper_class() -> Any:
+def dumper_class(is_fast: bool) -> Any:
+    """Return the class that writes YAML by libyaml if ``is_fast`` and PyYAML includes it.
+
+    Only PyYAML's own writer indents list items below their key.
+    """
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """The safe dumper, without anchors and with list items indented below their key."""
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper) if is_fast else yaml.SafeDumper
+
+    class Dumper(base):  # type: ignore[misc]
+        """The safe dumper, without anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

@@ -208,25 +208,45 @@ class runopts:  # noqa: N801 - a documented name
             InvalidRunConfigException: An option is unknown, missing or of the wrong type, or is
                 given in two spellings with different values.
         """
-        resolved = self._canonical(cfg, ignore_unknown)
-        if ignore_unknown:
-            resolved.update({k: v for k, v in cfg.items() if not self.canonical_key(k)})
+        for problem in self.problems(cfg, ignore_unknown):
+            raise problem
+        resolved = {self.canonical_key(name) or name: value for name, value in cfg.items()}
         for key, opt in self._opts.items():
-            value = resolved.get(key)
-            if opt.is_required and value is None:
-                raise InvalidRunConfigException(
-                    f"Required run option: {key}, must be provided and not `None`", key, cfg
-                )
-            if key not in resolved:
-                resolved[key] = opt.default
-            elif value is not None and not self.is_type(value, opt.opt_type):
-                raise InvalidRunConfigException(
+            resolved.setdefault(key, opt.default)
+        return resolved
+
+    def problems(
+        self, cfg: Mapping[str, CfgVal], ignore_unknown: bool = False
+    ) -> Iterator[InvalidRunConfigException]:
+        """Yield all problems of given options; :meth:`resolve` raises the first one.
+
+        Args:
+            cfg: The given options.
+            ignore_unknown: Whether unknown options are no problem.
+        """
+        rest = dict(cfg)
+        given: dict[str, CfgVal] = {}
+        for name, value in cfg.items():
+            key = self.canonical_key(name)
+            if key is not None:
+                if given.setdefault(key, value) != value:
+                    yield _given_twice(key, given[key], value, cfg)
+            elif not ignore_unknown:
+                yield self._unknown(name, rest)
+                del rest[name]
+        for key, opt in self._opts.items():
+            value = given.get(key)
+            if value is None:
+                if opt.is_required:
+                    reason = f"Required run option: {key}, must be provided and not `None`"
+                    yield InvalidRunConfigException(reason, key, rest)
+            elif not self.is_type(value, opt.opt_type):
+                yield InvalidRunConfigException(
                     f"Run option: {key}, must be of type: {_type_name(opt.opt_type, full=True)},"
                     f" but was: {masked_value(key, value)} ({type(value).__name__})",
                     key,
-                    cfg,
+                    rest,
                 )
-        return resolved
 
     def cfg_from_str(self, cfg_str: str, ignore_unknown: bool = True) -> dict[str, CfgVal]:
         """Parse ``k1=v1,k2=v2`` (or with ``;``) and cast the values to the options' types.
@@ -304,7 +324,7 @@ class runopts:  # noqa: N801 - a documented name
         self,
         given: Mapping[str, Any],
         drop_unknown: bool,
-        convert: Callable[[str, Any], CfgVal] = lambda key, value: value,
+        convert: Callable[[str, Any], CfgVal],
     ) -> dict[str, CfgVal]:
         """Return the given options with registered keys and converted values."""
         canonical: dict[str, CfgVal] = {}
@@ -321,12 +341,7 @@ class runopts:  # noqa: N801 - a documented name
                 reason = f"Run option: {key}: {reason}"
                 raise InvalidRunConfigException(reason, key, given) from None
             if canonical.setdefault(key, converted) != converted:
-                earlier, converted = (masked_value(key, v) for v in (canonical[key], converted))
-                raise InvalidRunConfigException(
-                    f"Run option: {key} is given twice, as {earlier!r} and as {converted!r}",
-                    key,
-                    given,
-                )
+                raise _given_twice(key, canonical[key], converted, given)
         return canonical
 
     def _unknown(
@@ -359,6 +374,14 @@ class runopts:  # noqa: N801 - a documented name
                 out += f"\n        {key}={key.upper()} ({_type_name(opt.opt_type)}{default})"
                 out += "".join(f"\n            {line}" for line in opt.help.splitlines() or [""])
         return out
+
+
+def _given_twice(
+    key: str, first: CfgVal, second: CfgVal, given: Mapping[str, Any]
+) -> InvalidRunConfigException:
+    first, second = masked_value(key, first), masked_value(key, second)
+    reason = f"Run option: {key} is given twice, as {first!r} and as {second!r}"
+    return InvalidRunConfigException(reason, key, given)
 
 
 def _with_text_items(value: Any) -> CfgVal:

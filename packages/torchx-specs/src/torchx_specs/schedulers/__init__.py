@@ -1,7 +1,5 @@
 """The interface of schedulers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_origin
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
@@ -24,7 +25,7 @@ from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
-    from torchx_specs.options.run_options import CfgVal, runopt, runopts
+    from torchx_specs.options.run_options import CfgVal
 
 # ${secret:-x} and ${secret:0} do not match: they are parameter expansions of a shell.
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
@@ -241,8 +242,22 @@ def image_problems(role: Role) -> Iterator[str]:
         yield f"image {role.image!r} contains a space or a control character"
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _count_problems(name: str, value: object, least: int, most: float, limit: str) -> Iterator[str]:
+    """Yield a problem if a number of replicas or retries is no number, or out of its range.
+
+    Args:
+        name: The field of the role.
+        value: The value.
+        least: The smallest valid number.
+        most: The largest valid number.
+        limit: What a larger number breaks, for the message.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        yield f"{name} must be an int, got {value!r}"
+    elif value < least:
+        yield f"{name} is {value}; it must be {least} or more"
+    elif value > most:
+        yield f"{name} is {value}; {limit}"
 
 
 def replica_count_problems(role: Role, max_retries: int | None = None) -> Iterator[str]:
@@ -252,29 +267,15 @@ def replica_count_problems(role: Role, max_retries: int | None = None) -> Iterat
         role: The role.
         max_retries: As in :class:`RequestRules`.
     """
-    if not _is_int(role.num_replicas):
-        yield f"num_replicas must be an int, got {role.num_replicas!r}"
-    elif role.num_replicas < 1:
-        yield f"num_replicas is {role.num_replicas}; it must be 1 or more"
-    elif role.num_replicas > MAX_REPLICAS:
-        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
-    elif role.min_replicas is not None:
-        if not _is_int(role.min_replicas):
-            yield f"min_replicas must be an int, got {role.min_replicas!r}"
-        elif role.min_replicas < 0:
-            yield f"min_replicas is {role.min_replicas}; it must be 0 or more"
-        elif role.min_replicas > role.num_replicas:
-            yield (
-                f"min_replicas ({role.min_replicas}) is larger than"
-                f" num_replicas ({role.num_replicas})"
-            )
-    if not _is_int(role.max_retries):
-        yield f"max_retries must be an int, got {role.max_retries!r}"
-    elif role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}; it must be 0 or more"
-    elif max_retries is not None and role.max_retries > max_retries:
-        limit = f"the scheduler retries at most {max_retries} times"
-        yield f"max_retries is {role.max_retries}; {limit}"
+    limit = f"it must be {MAX_REPLICAS} or less"
+    found = [*_count_problems("num_replicas", role.num_replicas, 1, MAX_REPLICAS, limit)]
+    if role.min_replicas is not None and not found:
+        limit = f"it must be {role.num_replicas} (num_replicas) or less"
+        found += _count_problems("min_replicas", role.min_replicas, 0, role.num_replicas, limit)
+    yield from found
+    limit = f"the scheduler retries at most {max_retries} times"
+    most = inf if max_retries is None else max_retries
+    yield from _count_problems("max_retries", role.max_retries, 0, most, limit)
 
 
 def _args_problems(args: object, refusal: str) -> Iterator[str]:
@@ -402,40 +403,8 @@ def _resolved(scheduler: Any, cfg: Mapping[str, CfgVal], problems: list[Exceptio
     try:
         return scheduler._resolve_cfg(cfg)
     except InvalidRunConfigException as e:
-        problems.append(e)
-        problems += _further_option_problems(scheduler.run_opts(), cfg, e)
+        found = list(scheduler.run_opts().problems(cfg))
+        problems += found if any(p.cfg_key == e.cfg_key for p in found) else [e, *found]
     except ValueError as e:
         problems.append(e)
     return None
-
-
-def _further_option_problems(
-    opts: runopts, cfg: Mapping[str, CfgVal], first: InvalidRunConfigException
-) -> Iterator[Exception]:
-    """Yield further problems: replace each wrong option with a valid one, and resolve again."""
-    rest = dict(cfg)
-    problem = first
-    for _ in range(len(cfg) + len(opts)):
-        key = problem.cfg_key
-        for spelling in [k for k in rest if k == key or opts.canonical_key(k) == key]:
-            del rest[spelling]
-        opt = opts.get(key)
-        if opt is not None:
-            rest[key] = _valid_value(opt)
-        try:
-            opts.resolve(rest)
-            return
-        except InvalidRunConfigException as e:
-            if e.cfg_key == key:
-                return
-            problem = e
-            yield e
-
-
-def _valid_value(opt: runopt) -> Any:
-    if not opt.is_required:
-        return opt.default
-    try:
-        return (get_origin(opt.opt_type) or opt.opt_type)()
-    except TypeError:
-        return None

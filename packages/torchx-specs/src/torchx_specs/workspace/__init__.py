@@ -1,7 +1,5 @@
 """Workspaces: local directories to upload into a job."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchx_specs.errors import PluginError
 from torchx_specs.plugins.entry_points import EntryPoint
+from torchx_specs.plugins.records import import_object
 
 _FACADE_COMPONENTS = "torchx.components"
 
@@ -37,11 +38,9 @@ class OlderFactory:
         Raises:
             PluginError: The object cannot be imported.
         """
-        from torchx.util.entrypoints import load_value
-
         ep = self.entry_point
         try:
-            return load_value(ep.value)
+            return import_object(ep.value)
         except Exception as e:
             raise PluginError(
                 f"{ep.group} '{ep.name}' of {ep.distribution} {ep.version} cannot be loaded from"

@@ -1,7 +1,5 @@
 """Import path of the command ``torchx tracker`` in older TorchX releases."""
 
-from __future__ import annotations
-
 from torchx.cli._names import face
 from torchx.cli._wrapped import WrappedCommand
 

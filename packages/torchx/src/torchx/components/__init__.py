@@ -1,7 +1,5 @@
 """Import path of the built-in components in older TorchX releases."""
 
-from __future__ import annotations
-
 from torchx import version as _version  # first: sets the default image, which components read
 from torchx._forward import forward
 

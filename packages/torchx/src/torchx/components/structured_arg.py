@@ -1,7 +1,5 @@
 """Old import path of the types for arguments such as ``-j 2x8``; forwards to torchx_components."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -4,8 +4,6 @@ New plugins use the hooks of :mod:`torchx_specs.hookspecs`. :mod:`torchx.bridges
 that are registered here to the same hooks.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchx_specs.lazy_imports import attach

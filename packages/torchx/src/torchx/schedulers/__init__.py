@@ -1,7 +1,5 @@
 """The base class of schedulers, and the factories of the installed schedulers."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -1,7 +1,5 @@
 """Import path of the scheduler ``aws_sagemaker`` in older TorchX releases."""
 
-from __future__ import annotations
-
 from torchx._backend import forward_backend
 
 forward_backend(

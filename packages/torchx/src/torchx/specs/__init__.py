@@ -1,7 +1,5 @@
 """Names of ``torchx_specs``, and further names that ``torchx.specs`` had in older releases."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

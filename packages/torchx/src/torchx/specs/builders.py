@@ -1,7 +1,5 @@
 """Names that this module had in older TorchX releases, such as materialize_appdef."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -1,7 +1,5 @@
 """Import path of the distributed test case in older TorchX releases."""
 
-from __future__ import annotations
-
 from torchx._forward import forward, install_hint
 
 forward(

@@ -1,7 +1,5 @@
 """The tracker API for programs that run in a job."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -1,7 +1,5 @@
 """Names of :mod:`torchx_cli.output.colors`: terminal colour codes, empty without a terminal."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+from torchx_specs.plugins.records import import_object
 
 T = TypeVar("T")
 
 _NO_DEFAULT: Final = object()
-
-
-def load_value(value: str) -> Any:
-    """Import and return the value of an entry point: a module, or ``module:attribute``."""
-    module, _, attribute = value.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in filter(None, attribute.split(".")):
-        found = getattr(found, part)
-    return found
 
 
 def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
@@ -30,7 +21,7 @@ def load(group: str, name: str, default: Any = _NO_DEFAULT) -> Any:
     """
     for ep in entry_points(group):
         if ep.name == name:
-            return load_value(ep.value)
+            return import_object(ep.value)
     if default is _NO_DEFAULT:
         raise KeyError(f"no entry point '{name}' in group '{group}'")
     return default
@@ -48,7 +39,7 @@ def load_group(group: str) -> dict[str, Any]:
 
 def _defer_load_ep(ep: EntryPoint) -> Callable[..., Any]:
     def run(*args: object, **kwargs: object) -> Any:
-        found = load_value(ep.value)
+        found = import_object(ep.value)
         return found(*args, **kwargs) if ":" in ep.value else found
 
     return run

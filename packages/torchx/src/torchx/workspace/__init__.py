@@ -1,7 +1,5 @@
 """Names of ``torchx_specs.workspace``, and three more names of upstream's ``torchx.workspace``."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

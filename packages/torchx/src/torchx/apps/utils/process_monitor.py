@@ -1,7 +1,5 @@
 """Import path of ``torchx_apps.process_monitor`` in older releases, also for ``python -m``."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Import path of the runner's events in older TorchX releases."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(

@@ -1,7 +1,5 @@
 """Stores and reads the results of a job by key."""
 
-from __future__ import annotations
-
 from torchx._forward import forward
 
 forward(
