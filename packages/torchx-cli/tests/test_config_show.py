@@ -48,7 +48,8 @@ def test_text_and_hidden_values(cli: Any, files: list[str]) -> None:
 def test_secrets_of_notifiers_and_variables_are_masked(cli: Any, plugin: Any) -> None:
     Path(".torchxconfig").write_text(
         "[notifier:a]\nurl = https://hooks.test/s3cret\nkey = s3cret\n"
-        "[notifier:b]\nurl = ${secret:hook}\n"
+        "[notifiers:older]\nurl = https://hooks.test/s3cret\nkey = s3cret\n"
+        "[notifiers:b]\nurl = ${secret:hook}\n"
         "[cli:run]\nenv = HF_TOKEN=s3cret,LR=1\n"
         "[component:utils.sh]\nenv = A=1,API_KEY=s3cret\n"
     )

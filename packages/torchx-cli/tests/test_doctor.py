@@ -236,8 +236,8 @@ component = a.b
 cpu = many
 [profile.big.fake]
 qeue = c
-[log_sink:s3]
-url = s3://bucket
+[log_sinks]
+s3 = s3://bucket
 """
 
 
@@ -260,24 +260,27 @@ def test_problems_of_configuration_files_are_found_in_all_sections(cli: Any, plu
     ]
 
 
-def test_unknown_sections_are_warnings(cli: Any, plugin: Any) -> None:
+def test_unknown_sections_and_empty_sinks_are_warnings(cli: Any, plugin: Any) -> None:
     Path(".torchxconfig").write_text(
-        "[log_sinks:keep]\n[trackers:x]\n[tracker]\n[torchx:trackers]\n[resource.big]\n"
-        "[tracker:mine]\n[log_sink:a]\n[notifier:b]\n[acme:x]\n[acme]\n"
+        "[log_sinks]\nkeep =\n[log_sinks:keep]\n[trackers:x]\n[tracker]\n[torchx:trackers]\n"
+        "[resource.big]\n[tracker:mine]\n[log_sink:a]\n[notifier:b]\n[notifiers:c]\n[acme:x]\n[acme]\n"
     )
     result = cli(*DOCTOR, "-o", "json")
     assert result.code == 0
     assert [
         message.partition(": [")[2] for _, level, message in report(result) if level != "ok"
     ] == [
-        f"{section}]: there is no section of this name; did you mean '{form}'?"
-        for section, form in (
-            ("log_sinks:keep", "log_sink:NAME"),
-            ("trackers:x", "tracker:NAME"),
-            ("tracker", "tracker:NAME"),
-            ("torchx:trackers", "torchx:tracker"),
-            ("resource.big", "resources.NAME"),
-        )
+        "log_sinks]: no sink; add one: keep = file:///data/logs",
+        *(
+            f"{section}]: there is no section of this name; did you mean '{form}'?"
+            for section, form in (
+                ("log_sinks:keep", "log_sink:NAME"),
+                ("trackers:x", "tracker:NAME"),
+                ("tracker", "tracker:NAME"),
+                ("torchx:trackers", "torchx:tracker"),
+                ("resource.big", "resources.NAME"),
+            )
+        ),
     ]
 
 

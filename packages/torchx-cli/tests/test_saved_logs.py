@@ -202,18 +202,16 @@ def test_save_needs_a_sink_and_no_selection(cli: Any, app: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("url", "problem"),
+    ("line", "problem"),
     [
-        ("nosuch://x", "no plugin handles URLs that begin with nosuch://"),
-        ("/data/logs", "'/data/logs' is not a URL"),
+        ("bad = nosuch://x", "no plugin handles URLs that begin with nosuch://"),
+        ("bad = /data/logs", "'/data/logs' is not a URL"),
     ],
 )
 def test_unusable_sink_is_one_warning(
-    cli: Any, app: Any, sink: MemorySink, tmp_path: Path, url: str, problem: str
+    cli: Any, app: Any, sink: MemorySink, tmp_path: Path, line: str, problem: str
 ) -> None:
-    (tmp_path / ".torchxconfig").write_text(
-        f"[log_sink:bad]\nurl = {url}\n[log_sink:first]\nurl = mem://first/x\n"
-    )
+    (tmp_path / ".torchxconfig").write_text(f"[log_sinks]\n{line}\nfirst = mem://first/x\n")
     result = cli("log", "--save", HANDLE)
     assert result.code == 0
     assert f"[log_sink:bad] is ignored: {problem}" in result.err

@@ -206,16 +206,14 @@ def test_a_component_of_a_runner_uses_a_configured_resource(cwd: Path, runner: R
     assert info.app.roles[0].resource.cpu == 8
 
 
-def test_sections_of_plugins_and_upstreams_section_of_trackers_are_read(
-    cwd: Path, home: Path
-) -> None:
+def test_both_shapes_of_the_sections_of_plugins_are_read(cwd: Path, home: Path) -> None:
     write(
         cwd,
         "[torchx:tracker]\nb =\na = my.mod:create\nc = unused\n[tracker:b]\nconfig = /b\n"
         "[tracker:new]\ntype = fsspec\n[tracker:c]\ntype = other\n"
-        "[notifier:team]\ntype = webhook\nurl = new\n"
-        "[log_sink:off]\nurl = file:///off\n[log_sink:disk]\nurl = file:///disk\n"
-        "[profile.big.log_sink:off]\nurl =\n",
+        "[notifiers:team]\ntype = webhook\nurl = old\n[notifier:team]\nurl = new\n"
+        "[log_sinks]\nkeep = file:///keep\noff = file:///off\n[log_sink:disk]\nurl = file:///disk\n"
+        "[profile.big.log_sinks]\noff =\n",
     )
     assert list(plugin_sections("tracker").items()) == [
         ("b", {"type": "b", "config": "/b"}),
@@ -225,6 +223,7 @@ def test_sections_of_plugins_and_upstreams_section_of_trackers_are_read(
     ]
     assert plugin_sections("notifier") == {"team": {"type": "webhook", "url": "new"}}
     assert plugin_sections("log_sink", profile="big") == {
+        "keep": {"url": "file:///keep"},
         "off": {"url": ""},
         "disk": {"url": "file:///disk"},
     }

@@ -123,7 +123,7 @@ def _data(value: config.ConfigValue, lines: dict[tuple[str, str], int]) -> dict[
 
 def _row(section: str, key: str, value: str, origin: str, **fields: Any) -> dict[str, Any]:
     # The URL of a webhook is a secret: whoever knows it can send messages.
-    is_webhook = section.startswith("notifier:") and key in ("url", "key")
+    is_webhook = section.startswith(("notifier:", "notifiers:")) and key in ("url", "key")
     return {
         "section": section,
         "key": key,

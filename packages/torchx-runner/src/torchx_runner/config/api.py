@@ -394,26 +394,34 @@ def load_sections(
     return merged
 
 
+# The older shape of two kinds: one section whose keys are the names, and the key of the values now.
+_OLDER_TABLES = {"tracker": ("torchx:tracker", "type"), "log_sink": ("log_sinks", "url")}
+
+
 def plugin_sections(
     kind: str, dirs: list[str] | None = None, *, profile: str | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return the sections ``[KIND:NAME]`` by name, and the trackers of ``[torchx:tracker]``.
+    """Return the sections ``[KIND:NAME]`` by name, including the older shapes of such sections.
 
-    Upstream's TorchX has trackers as ``NAME = FACTORY`` in ``[torchx:tracker]``. Their names come
-    first, in the order of the files. A ``type`` in ``[tracker:NAME]`` wins over FACTORY.
+    The older shapes are ``NAME = FACTORY`` in ``[torchx:tracker]``, ``NAME = URL`` in
+    ``[log_sinks]``, and ``[notifiers:NAME]``. Their names come first, in the order of the files. A
+    value in ``[KIND:NAME]`` wins over the same value in an older shape.
 
     Args:
         kind: ``tracker``, ``notifier`` or ``log_sink``.
         dirs: As for :func:`find_configs`.
         profile: The profile; None means the profile of this process.
     """
-    older: dict[str, dict[str, str]] = {}
-    if kind == "tracker":
+    if kind in _OLDER_TABLES:
+        table, key = _OLDER_TABLES[kind]
+        older: dict[str, dict[str, str]] = {}
         for file in read_configs(dirs, profile):
-            for name, value in file.sections.get("torchx:tracker", {}).items():
-                # A value without a colon has no meaning.
-                factory = value.strip() if ":" in value else name.strip()
-                older.setdefault(name.strip(), {"type": factory})
+            for name, value in file.sections.get(table, {}).items():
+                if kind == "tracker" and ":" not in value:  # such a value has no meaning
+                    value = name
+                older.setdefault(name.strip(), {key: value.strip()})
+    else:
+        older = load_sections(f"{kind}s", dirs, profile=profile)
     newer = load_sections(kind, dirs, profile=profile)
     return {name: {**older.get(name, {}), **newer.get(name, {})} for name in {**older, **newer}}
 

@@ -28,7 +28,7 @@ _FORMS = {
     "profile": "profile.NAME.SECTION",
     "resources": "resources.NAME",
 }
-_KNOWN = set(_FORMS.values())
+_KNOWN = {*_FORMS.values(), "log_sinks", "notifiers:NAME"}  # the last two are older shapes
 
 
 class ConfigProblem(NamedTuple):
@@ -92,6 +92,9 @@ def _problems_of(
                     hint = nearest(key, known)
                     text = f"{where} {key}: torchx {name} has no such option;{hint}".rstrip(";")
                     yield ConfigProblem(text, False)
+        elif section == "log_sinks":
+            if not any(value.strip() for value in values.values()):
+                yield ConfigProblem(f"{where}: no sink; add one: keep = file:///data/logs", False)
         elif section not in _KNOWN and not (name and f"{prefix}:NAME" in _KNOWN):
             forms = {**dict.fromkeys(schedulers.names, ""), **_FORMS}
             # Without a similar name, the section may belong to a plugin.
