@@ -15,8 +15,9 @@ import pytest
 from patience import PATIENCE, wait_for
 from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import scheduler as scheduler_module
+from torchx_sched_docker.client import in_parallel
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
-from torchx_sched_docker.submit import in_parallel, start
+from torchx_sched_docker.submit import start
 from torchx_specs import AppDef, AppDryRunInfo, BindMount, Role, VolumeMount, secret
 from torchx_specs.errors import BackendError, RequestError
 
@@ -208,7 +209,7 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
         started.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torchx_sched_docker.submit.wait", interrupt)
+    monkeypatch.setattr("concurrent.futures.wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         in_parallel(pull, ["a", "b"], interrupted.set)
     assert interrupted.is_set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
@@ -17,8 +17,8 @@ from torchx_kit.images.engine import engine_message
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
-from torchx_sched_docker.client import EngineError, engine_errors
-from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_REQUEUE, LABEL_ROLE_NAME
+from torchx_sched_docker.client import EngineError, engine_errors, in_parallel, list_containers
+from torchx_sched_docker.labels import LABEL_REQUEUE, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records
 from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
@@ -28,12 +28,8 @@ from torchx_specs.schedulers.request_checks import variable_problems
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-#: The largest number of concurrent requests to the engine.
-PARALLEL = 8
 #: How long to wait between two queries of a network's containers, in seconds.
 _POLL_INTERVAL = 0.01
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -89,38 +85,6 @@ def with_secrets(job: DockerJob) -> DockerJob:
     return replace(job, containers=containers)
 
 
-def in_parallel(
-    function: Callable[[T], object],
-    items: Iterable[T],
-    on_interrupt: Callable[[], None] = lambda: None,
-) -> None:
-    """Call a function with each item, and wait until the calls have ended.
-
-    At most :data:`PARALLEL` threads make the calls. After a failure, calls that have not begun are
-    dropped.
-
-    Args:
-        function: The function to call.
-        items: One argument for each call.
-        on_interrupt: Called if Ctrl-C interrupts the wait; it makes calls that take long end early.
-
-    Raises:
-        Exception: The error of the first item, in the order of ``items``, whose call failed.
-    """
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        calls = [pool.submit(function, item) for item in items]
-        try:
-            wait(calls, return_when=FIRST_EXCEPTION)
-        except BaseException:
-            on_interrupt()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-    for call in calls:
-        if not call.cancelled():
-            call.result()
-
-
 def remove_app(client: DockerClient, app_id: str) -> None:
     """Remove an app's containers, running or not, their anonymous volumes, its network and record.
 
@@ -137,8 +101,7 @@ def remove_app(client: DockerClient, app_id: str) -> None:
             if e.status not in (404, 409):
                 raise
 
-    with engine_errors(f"list the containers of {app_id}"):
-        found = client.api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
+    found = list_containers(client, app_id)
     in_parallel(remove, [str(summary["Id"]) for summary in found])
     remove_app_networks(client, app_id)
     if any(LABEL_REQUEUE in summary["Labels"] for summary in found):
