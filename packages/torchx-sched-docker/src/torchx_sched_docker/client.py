@@ -29,6 +29,7 @@ TIMEOUT = 300
 PARALLEL = 8
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def connect() -> DockerClient:
@@ -72,11 +73,11 @@ def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
 
 
 def in_parallel(
-    function: Callable[[T], object],
+    function: Callable[[T], R],
     items: Iterable[T],
     on_interrupt: Callable[[], None] = lambda: None,
-) -> None:
-    """Call a function with each item, and wait until the calls have ended.
+) -> list[R]:
+    """Call a function with each item, and return the results in the order of the items.
 
     At most :data:`PARALLEL` threads make the calls. After a failure, calls that have not begun are
     dropped.
@@ -100,6 +101,4 @@ def in_parallel(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    for call in calls:
-        if not call.cancelled():
-            call.result()
+    return [call.result() for call in calls if not call.cancelled()]

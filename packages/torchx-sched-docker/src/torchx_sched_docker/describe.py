@@ -33,19 +33,18 @@ def inspect(client: DockerClient, summaries: Sequence[Mapping[str, Any]]) -> lis
     Raises:
         BackendError: The engine does not answer, or refuses a request.
     """
-    found: dict[str, Container] = {}
 
-    def get(summary: Mapping[str, Any]) -> None:
+    def get(summary: Mapping[str, Any]) -> Container | None:
         container = summary["Id"]
         try:
             with engine_errors(f"inspect the container {container}"):
-                found[container] = client.containers.get(container)
+                return client.containers.get(container)
         except EngineError as e:
             if e.status != 404:
                 raise
+            return None
 
-    in_parallel(get, summaries)
-    return [found[summary["Id"]] for summary in summaries if summary["Id"] in found]
+    return [container for container in in_parallel(get, summaries) if container is not None]
 
 
 def describe(
