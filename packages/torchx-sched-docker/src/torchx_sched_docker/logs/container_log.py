@@ -127,6 +127,10 @@ class ContainerLog:
         self._tty = False
         # Skip entries before this time (in nanoseconds), because they precede the last lines.
         self._earliest = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read from the beginning of the log."""
         self._first_time: int | None = None
         self._positions = {STDOUT: _Position(), STDERR: _Position()}
         self._skip = {STDOUT: 0, STDERR: 0}
@@ -174,11 +178,7 @@ class ContainerLog:
         # The engine applies `tail` before `until`, so with `until` request the whole log.
         factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
         for tail in [*(factor * (last + 1) for factor in factors), None]:
-            self._positions = {STDOUT: _Position(), STDERR: _Position()}
-            self._skip = {STDOUT: 0, STDERR: 0}
-            for parts in self._partial.values():
-                parts.clear()
-            self._first_time = None
+            self._begin()
             count = 0
             first_lines: dict[int, int] = {}
             found: deque[tuple[int, bytes]] = deque(maxlen=last)

@@ -15,7 +15,7 @@ from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
-from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.archive import tar_chunks
 from torchx_workspace_docker.build_cache import remember
 from torchx_workspace_docker.engine.client import (
     connect,
@@ -290,9 +290,10 @@ def _write_context(plan: Plan, files: Sequence[WorkspaceFile], out: IO[bytes]) -
         # plan() has applied both ignore files. If the context had .dockerignore, the engine would
         # remove files that .torchxignore includes.
         files = [entry for entry in files if entry.path != ".dockerignore"]
-        write_tar(files, "", out)
+        out.writelines(tar_chunks(files, ""))
     else:
-        write_tar(files, _CONTEXT, out, {TORCHX_DOCKERFILE: _COPY_DOCKERFILE})
+        extra = {TORCHX_DOCKERFILE: _COPY_DOCKERFILE}
+        out.writelines(tar_chunks(files, _CONTEXT, extra))
 
 
 def _log_build(image: str, events: Iterable[Mapping[str, Any]], quiet: bool) -> None:
