@@ -7,6 +7,7 @@ import http.client
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
@@ -78,6 +79,7 @@ class DockerLogs(Logs["DockerScheduler"]):
         return filter_regex(query.regex, log.lines()) if query.regex else log.lines()
 
 
+@dataclass
 class _Position:
     """The position in one stream: the time of the last entry that was read, and a count.
 
@@ -85,12 +87,8 @@ class _Position:
     also has the number of entries with that time that were read.
     """
 
-    __slots__ = ("count", "time")
-
-    def __init__(self) -> None:
-        self.time = -1
-        #: The number of entries with that time that were read.
-        self.count = 0
+    time: int = -1
+    count: int = 0
 
 
 class ContainerLog:
