@@ -8,7 +8,6 @@ An image that a user derived from such an image inherits the label, but has anot
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -125,11 +124,7 @@ class _Image:
             others: The other images.
         """
         others = list(others)
-        shared = max(
-            # of layers, not of characters or directories
-            (len(os.path.commonprefix([self.layers, other.layers])) for other in others),  # noqa: RUF071
-            default=0,
-        )
+        shared = max((_common(self.layers, other.layers) for other in others), default=0)
         if shared == len(self.layers):
             return 0
         if shared == 0:
@@ -223,6 +218,16 @@ def _build_steps(client: DockerClient, image: Mapping[str, Any], base: str) -> l
         steps.append(parent)
         parent = str(data.get("Parent") or "")
     return steps
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many items at the beginning of two sequences are equal."""
+    count = 0
+    for one, other in zip(some, others, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
 
 
 def _seconds(stamp: str) -> float:
