@@ -20,7 +20,7 @@ from token_service import TokenService, make_certificate
 from torchx_specs.errors import TorchXError, WorkspaceError
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import connection, transport
-from torchx_workspace_docker.registry.client import Registry
+from torchx_workspace_docker.registry.client import Repository
 
 #: Address that the fixture ``address`` gives this machine. It is outside 127.0.0.0/8, so TorchX
 #: requires TLS for it.
@@ -305,18 +305,17 @@ def test_default_platform_selects_an_image_of_an_index(
 def push_copy_for_s390x(registry_name: str, base: str, tag: str) -> str:
     """Push a copy of ``base`` whose configuration names the architecture s390x; return its name."""
     reference = Reference.parse(base)
-    repository = reference.repository
-    registry = Registry(connection.Connection(reference), push_to=repository)
-    found = registry.manifest(repository, reference.version)
+    repository = Repository(connection.Connection(reference), reference.repository, push=True)
+    found = repository.manifest(reference.version)
     assert found is not None
     manifest = json.loads(found.data)
-    config = registry.image_config(repository, manifest["config"]["digest"])
+    config = repository.image_config(manifest["config"]["digest"])
     data = json.dumps({**config, "architecture": "s390x"}).encode()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    registry.upload(repository, digest, len(data), io.BytesIO(data))
+    repository.upload(digest, len(data), io.BytesIO(data))
     manifest["config"].update(digest=digest, size=len(data))
-    registry.put_manifest(repository, tag, json.dumps(manifest).encode(), found.media_type)
-    return f"{registry_name}/{repository}:{tag}"
+    repository.put_manifest(tag, json.dumps(manifest).encode(), found.media_type)
+    return f"{registry_name}/{reference.repository}:{tag}"
 
 
 def test_base_for_another_architecture_is_a_warning(

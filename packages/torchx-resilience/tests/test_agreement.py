@@ -13,7 +13,7 @@ import pytest
 
 from torchx_resilience import AgreementError, agreement
 from torchx_resilience.agreement import Agreement
-from torchx_resilience.boards import BoardError
+from torchx_resilience.boards import BOARD_ERRORS
 
 
 class SlowBoard:
@@ -27,13 +27,13 @@ class SlowBoard:
 
     def set(self, key: str, value: str) -> None:
         if self.broken:
-            raise BoardError("broken")
+            raise OSError("broken")
         self._values[key] = value
         self._seen[key] = value
 
     def get(self, keys: list[str]) -> list[str] | None:
         if self.broken:
-            raise BoardError("broken")
+            raise OSError("broken")
         for key, value in self._values.items():
             if self._chance.random() < 0.3:
                 self._seen[key] = value
@@ -74,7 +74,7 @@ class Rank:
         if not self.agreement._settled.is_set():
             try:
                 self.agreement._exchange()
-            except BoardError:
+            except BOARD_ERRORS:
                 pass
 
     def train(self) -> bool:

@@ -15,8 +15,9 @@ import pytest
 from patience import PATIENCE, wait_for
 from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import scheduler as scheduler_module
+from torchx_sched_docker.client import in_parallel
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
-from torchx_sched_docker.submit import in_parallel, start
+from torchx_sched_docker.submit import start
 from torchx_specs import AppDef, AppDryRunInfo, BindMount, Role, VolumeMount, secret
 from torchx_specs.errors import BackendError, RequestError
 
@@ -147,48 +148,17 @@ def test_app_lives_in_the_client() -> None:
     assert create_scheduler("test").lives_in_client({})
 
 
-class SlowApiDouble(ApiDouble):
-    """An engine that creates the second replica only after the first one has started.
-
-    Args:
-        refuses_role: The role whose containers the engine refuses; empty refuses none.
-    """
-
-    def __init__(self, refuses_role: str = "") -> None:
-        super().__init__()
-        self._refuses_role = refuses_role
-        self._started = threading.Event()
+class RefusingApiDouble(ApiDouble):
+    """An engine that refuses the containers of the role ``b``."""
 
     def create_container(self, **options: Any) -> dict[str, str]:
-        if self._refuses_role and f"-{self._refuses_role}-" in options["name"]:
+        if "-b-" in options["name"]:
             raise docker.errors.APIError("no", SimpleNamespace(status_code=400), "no")
-        if options["name"].endswith("-1"):
-            assert self._started.wait(PATIENCE)
         return super().create_container(**options)
 
-    def start(self, identity: str) -> None:
-        super().start(identity)
-        self._started.set()
 
-    def inspect_network(self, name: str) -> dict[str, Any]:
-        return {"Containers": {}}
-
-
-def test_first_replica_starts_while_others_are_created() -> None:
-    api = SlowApiDouble()
-    app = AppDef("app", [Role("main", "busybox:1", entrypoint="true", num_replicas=2)])
-    start(
-        SimpleNamespace(api=api),
-        create_scheduler("test").submit_dryrun(app, {}).request,
-        [],
-        "never",
-    )
-    assert sorted(api.calls[:2]) == ["container", "network"]
-    assert api.calls[2:] == ["start", "container", "start"]
-
-
-def test_nothing_starts_before_a_container_of_each_role_exists() -> None:
-    api = SlowApiDouble(refuses_role="b")
+def test_nothing_starts_before_each_container_exists() -> None:
+    api = RefusingApiDouble()
     roles = [Role(name, "busybox:1", entrypoint="true") for name in "ab"]
     request = create_scheduler("test").submit_dryrun(AppDef("app", roles), {}).request
     with pytest.raises(BackendError, match="cannot create the container"):
@@ -208,7 +178,7 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
         started.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torchx_sched_docker.submit.wait", interrupt)
+    monkeypatch.setattr("concurrent.futures.wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         in_parallel(pull, ["a", "b"], interrupted.set)
     assert interrupted.is_set()
@@ -224,9 +194,6 @@ class RecordingApiDouble(ApiDouble):
     def create_container(self, **options: Any) -> dict[str, str]:
         self.created.append(options)
         return super().create_container(**options)
-
-    def inspect_network(self, name: str) -> dict[str, Any]:
-        return {"Containers": {"a": {}}}
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from urllib3.response import HTTPResponse
 
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry.client import Registry
-from torchx_workspace_docker.registry.connection import Connection, RegistryError
+from torchx_workspace_docker.registry.client import Repository
+from torchx_workspace_docker.registry.connection import Connection
+from torchx_workspace_docker.registry.errors import RegistryError
+from torchx_workspace_docker.registry.transport import Response
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = {"digest": f"sha256:{'0' * 64}", "size": 2, "mediaType": "application/json"}
@@ -25,26 +27,21 @@ class ConnectionDouble(Connection):
     """
 
     def __init__(self, refusals: int) -> None:
-        super().__init__(Reference("127.0.0.1:1", "a", "1"), sleep=lambda seconds: None)
+        super().__init__(Reference("example.com", "a", "1"), sleep=lambda seconds: None)
         self.refusals = refusals
         self.methods: list[str] = []
 
-    def request(self, method: str, url: str, *_: Any, **options: Any) -> Any:
+    def _send(self, method: str, url: str, **options: Any) -> Response:
         self.methods.append(method)
-        status = 200
-        if method == "PUT" and self.refusals > 0:
-            self.refusals -= 1
-            status = 400
-        assert status in options["expected"]
-        return SimpleNamespace(status=status, headers={"Content-Type": MANIFEST_TYPE}, data=DATA)
-
-    def refused(self, method: str, url: str, response: Any) -> RegistryError:
-        return RegistryError(f"{method} {url}: {response.status}")
+        is_refused = method == "PUT" and self.refusals > 0
+        self.refusals -= is_refused
+        headers = {"Content-Type": MANIFEST_TYPE}
+        return Response(400 if is_refused else 200, headers, url, DATA, HTTPResponse())
 
 
 def test_manifest_that_another_push_is_writing_is_pushed_again() -> None:
     connection = ConnectionDouble(refusals=1)
-    Registry(connection, "a").put_manifest("a", "1", DATA, MANIFEST_TYPE)
+    Repository(connection, "a", push=True).put_manifest("1", DATA, MANIFEST_TYPE)
     assert connection.methods == ["PUT", "PUT", "GET"]
-    with pytest.raises(RegistryError, match="400"):
-        Registry(ConnectionDouble(1000), "a").put_manifest("a", "1", DATA, MANIFEST_TYPE)
+    with pytest.raises(RegistryError, match="answers 400"):
+        Repository(ConnectionDouble(1000), "a").put_manifest("1", DATA, MANIFEST_TYPE)

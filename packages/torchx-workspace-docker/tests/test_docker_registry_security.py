@@ -20,7 +20,7 @@ from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import transport
-from torchx_workspace_docker.registry.client import Registry
+from torchx_workspace_docker.registry.client import Repository
 from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.errors import RegistryError
 from torchx_workspace_docker.registry.manifests import (
@@ -50,6 +50,9 @@ class HostileRegistry(TcpServer):
         head = b""
         while b"\r\n\r\n" not in head and (data := client.recv(1 << 16)):
             head += data
+        if head.startswith(b"GET /v2/ "):  # The client asks whether the registry uses TLS.
+            client.sendall(response())
+            return
         self.requests.append(head.decode())
         client.sendall(self._answer(head.decode(), client))
 
@@ -79,10 +82,10 @@ def serve() -> Iterator[Callable[[Answer], HostileRegistry]]:
         yield start
 
 
-def registry_of(server: HostileRegistry, push_to: str = "a") -> Registry:
+def repository_of(server: HostileRegistry) -> Repository:
     """Return a client of a registry that does not pause between two attempts."""
     connection = Connection(Reference(server.name, "a", "1"), sleep=lambda seconds: None)
-    return Registry(connection, push_to)
+    return Repository(connection, "a", push=True)
 
 
 def answered_location(base: str, location: str) -> str:
@@ -141,7 +144,7 @@ def test_password_is_not_sent_to_the_storage_of_an_upload(
     login = {"username": "user", "password": "secret"}
     credentials.write_text(json.dumps({"auths": {server.name: login}}))
     digest = f"sha256:{hashlib.sha256(b'x').hexdigest()}"
-    registry_of(server).upload("a", digest, 1, io.BytesIO(b"x"))
+    repository_of(server).upload(digest, 1, io.BytesIO(b"x"))
     assert any("Authorization: Basic" in head for head in server.requests)
     assert len(storage.requests) == 1
     assert "Authorization" not in storage.requests[0]
@@ -162,7 +165,7 @@ def test_identity_token_is_not_sent_to_the_target_of_a_redirect(
     login = {"auth": "", "identitytoken": "secret"}
     credentials.write_text(json.dumps({"auths": {server.name: login}}))
     with pytest.raises(RegistryError, match="answers 307"):
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
     assert elsewhere.requests == []
 
 
@@ -210,7 +213,7 @@ def test_malformed_manifest_is_one_clear_error(
 ) -> None:
     server = serve(lambda head, client: response(manifest))
     with pytest.raises(RegistryError, match=f"{server.name}/a") as caught:
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
     assert "\n" not in str(caught.value)
 
 
@@ -223,7 +226,7 @@ def test_malformed_configuration_is_one_clear_error(
     server = serve(lambda head, client: response(config))
     digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
     with pytest.raises(RegistryError, match="is not valid"):
-        registry_of(server).image_config("a", digest)
+        repository_of(server).image_config(digest)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +243,7 @@ def test_malformed_token_is_one_clear_error(
 
     server = serve(answer)
     with pytest.raises(RegistryError, match=r"contains (no token|a token that is not valid)"):
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
 
 
 def test_endless_content_is_an_error(serve: Callable[[Answer], HostileRegistry]) -> None:
@@ -250,7 +253,7 @@ def test_endless_content_is_an_error(serve: Callable[[Answer], HostileRegistry])
             client.sendall(b" " * (1 << 20))
 
     with pytest.raises(RegistryError, match="sends more than 8388608 bytes"):
-        registry_of(serve(answer)).manifest("a", "1")
+        repository_of(serve(answer)).manifest("1")
 
 
 def test_blob_larger_than_the_manifest_says_is_an_error(
@@ -258,7 +261,7 @@ def test_blob_larger_than_the_manifest_says_is_an_error(
 ) -> None:
     server = serve(lambda head, client: response(b"x" * 11))
     with pytest.raises(RegistryError, match="sends more than 10 bytes"):
-        registry_of(server).download("a", DIGEST, 10, io.BytesIO())
+        repository_of(server).download(DIGEST, 10, io.BytesIO())
 
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
@@ -280,11 +283,11 @@ def test_registry_that_goes_silent_is_not_asked_again(
         return b""
 
     server = serve(answer)
-    registry = registry_of(server)
+    repository = repository_of(server)
     operations: dict[str, Callable[[], object]] = {
-        "manifest": lambda: registry.manifest("a", "1"),
-        "download": lambda: registry.download("a", DIGEST, 1 << 20, io.BytesIO()),
-        "upload": lambda: registry.upload("a", DIGEST, 5, io.BytesIO(b"12345")),
+        "manifest": lambda: repository.manifest("1"),
+        "download": lambda: repository.download(DIGEST, 1 << 20, io.BytesIO()),
+        "upload": lambda: repository.upload(DIGEST, 5, io.BytesIO(b"12345")),
     }
     with pytest.raises(RegistryError, match="does not answer"):
         operations[method]()
@@ -298,8 +301,8 @@ def test_interrupted_download_begins_again(
     answers = iter([response(content)[: 1 << 20], response(content)])
     digest = "sha256:" + hashlib.sha256(content).hexdigest()
     out, progress = io.BytesIO(), []
-    registry = registry_of(serve(lambda head, client: next(answers)))
-    registry.download("a", digest, len(content), out, progress.append)
+    repository = repository_of(serve(lambda head, client: next(answers)))
+    repository.download(digest, len(content), out, progress.append)
     assert out.getvalue() == content
     assert sum(progress) == len(content)
     assert min(progress) < 0
@@ -312,7 +315,7 @@ def test_pause_is_as_long_as_a_busy_registry_demands(
     answers = iter([response(b"", "503 Busy", "Retry-After: 60")] * 3 + [response(b"", "404 No")])
     server = serve(lambda head, client: next(answers))
     connection = Connection(Reference(server.name, "a", "1"), sleep=clock.sleep)
-    assert Registry(connection).manifest("a", "1") is None
+    assert Repository(connection, "a").manifest("1") is None
     assert clock.pauses == [60.0] * 3
 
 
@@ -320,7 +323,7 @@ def test_invalid_realm_is_one_clear_error(serve: Callable[[Answer], HostileRegis
     challenge = 'WWW-Authenticate: Bearer realm="https://["'
     server = serve(lambda head, client: response(b"", "401 Unauthorized", challenge))
     with pytest.raises(RegistryError, match="is not a valid URL"):
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
 
 
 def test_target_of_a_redirect_cannot_ask_for_the_credentials(
@@ -339,7 +342,7 @@ def test_target_of_a_redirect_cannot_ask_for_the_credentials(
     for secret in ({"auth": "dTpzZWNyZXQ="}, {"identitytoken": "secret"}):
         credentials.write_text(json.dumps({"auths": {own.name: secret}}))
         with pytest.raises(RegistryError, match="refuses GET"):
-            registry_of(own).manifest("a", "1")
+            repository_of(own).manifest("1")
     assert other.requests
     sent = "".join(other.requests)
     assert "authorization" not in sent.lower()
@@ -357,7 +360,7 @@ def test_location_with_a_backslash_gets_no_credentials(
     )
     credentials.write_text(json.dumps({"auths": {own.name: {"auth": "dTpzZWNyZXQ="}}}))
     with pytest.raises(RegistryError, match="not a valid URL"):
-        registry_of(own).manifest("a", "1")
+        repository_of(own).manifest("1")
     assert other.requests == []
 
 
@@ -368,7 +371,7 @@ def test_negative_size_of_a_chunk_is_one_clear_error(
         lambda head, _: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n"
     )
     with pytest.raises(RegistryError, match="not valid HTTP"):
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
 
 
 def test_token_service_of_another_machine_needs_tls(
@@ -379,7 +382,7 @@ def test_token_service_of_another_machine_needs_tls(
     server = serve(lambda head, client: response(b"", "401 Unauthorized", challenge))
     credentials.write_text(json.dumps({"auths": {server.name: {"auth": "dTpzZWNyZXQ="}}}))
     with pytest.raises(RegistryError, match=r"without TLS, to http://192\.0\.2\.1/token"):
-        registry_of(server).manifest("a", "1")
+        repository_of(server).manifest("1")
 
 
 def image_registry(
@@ -494,7 +497,7 @@ def test_text_of_a_registry_in_an_error_is_one_short_line(
         build_on(image_registry(serve, {"manifests": entries}), tmp_path)
     text = json.dumps({"errors": [{"message": "long\n" * 20_000}]}).encode()
     with pytest.raises(RegistryError) as refused:
-        registry_of(serve(lambda head, client: response(text, "409 Conflict"))).manifest("a", "1")
+        repository_of(serve(lambda head, client: response(text, "409 Conflict"))).manifest("1")
     for error in (raised, refused):
         assert len(str(error.value)) < 1500
         assert "\n" not in str(error.value)

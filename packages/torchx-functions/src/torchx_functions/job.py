@@ -242,17 +242,11 @@ class Job(Generic[R]):
         This method raises ``ResultTimeoutError`` and ``UnsafeFolderError``. It returns the other
         exceptions that :meth:`result` raises. See :meth:`result` for ``timeout``.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause, longest = _PAUSES
-        while not self.done():
-            remaining = pause if deadline is None else deadline - time.monotonic()
-            if remaining <= 0:
-                raise ResultTimeoutError(
-                    f"job {self._name()} has not ended after {timeout:g} s; it continues",
-                    self.handle,
-                )
-            time.sleep(min(pause, remaining))
-            pause = min(pause * 1.5, longest)
+        try:
+            next(as_completed([self], timeout))
+        except ResultTimeoutError:
+            message = f"job {self._name()} has not ended after {timeout:g} s; it continues"
+            raise ResultTimeoutError(message, self.handle) from None
         return self._settled()[1]
 
     def _settled(self) -> tuple[R | None, BaseException | None]:

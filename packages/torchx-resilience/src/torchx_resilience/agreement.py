@@ -27,7 +27,7 @@ from __future__ import annotations
 import atexit
 import threading
 
-from torchx_resilience.boards import BoardError
+from torchx_resilience.boards import BOARD_ERRORS
 from torchx_resilience.errors import AgreementError
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ class Agreement:
             else:
                 self._board.set(f"passed-{self._rank}", str(self._passed))
                 self._board.set(f"heard-{self._rank}", "")
-        except BoardError:
+        except BOARD_ERRORS:
             pass  # the process of rank 0 has ended, or a newer attempt has started
         self._settled.set()
 
@@ -121,7 +121,7 @@ class Agreement:
         while not self._settled.is_set():
             try:
                 self._exchange()
-            except BoardError as error:
+            except BOARD_ERRORS as error:
                 self._error = str(error)
             if self._closing.wait(POLL_FAST if self._frozen else POLL):
                 return

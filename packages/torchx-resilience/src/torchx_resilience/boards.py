@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Board(Protocol):
-        """The protocol of boards. Each method may raise :class:`BoardError`."""
+        """The protocol of boards. Each method may raise one of :data:`BOARD_ERRORS`."""
 
         def set(self, key: str, value: str) -> None:
             """Write a value; a later value replaces an earlier one."""
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
             """Return the values of keys, or None if one of them is not set. Do not wait."""
 
 
-class BoardError(ResilienceError):
-    """A board cannot be read or written at the moment."""
+#: The errors of a board that cannot be read or written at the moment.
+BOARD_ERRORS = (OSError, RuntimeError)
 
 
 def write_file(path: str, text: str, folder: str) -> None:
@@ -56,22 +56,16 @@ class FileBoard:
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        try:
-            write_file(os.path.join(self._folder, key), value, self._folder)
-        except OSError as error:
-            raise BoardError(str(error)) from error
+        write_file(os.path.join(self._folder, key), value, self._folder)
 
     def get(self, keys: list[str]) -> list[str] | None:
         """Return the values of keys, or None if one of them is not set."""
-        try:
-            if not set(os.listdir(self._folder)).issuperset(keys):
-                return None
-            values = []
-            for key in keys:
-                with open(os.path.join(self._folder, key), encoding="utf-8") as file:
-                    values.append(file.read())
-        except OSError as error:
-            raise BoardError(str(error)) from error
+        if not set(os.listdir(self._folder)).issuperset(keys):
+            return None
+        values = []
+        for key in keys:
+            with open(os.path.join(self._folder, key), encoding="utf-8") as file:
+                values.append(file.read())
         return values
 
 
@@ -83,19 +77,11 @@ class StoreBoard:
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        try:
-            self._store.set(key, value)
-        except RuntimeError as error:
-            raise BoardError(str(error)) from error
+        self._store.set(key, value)
 
     def get(self, keys: list[str]) -> list[str] | None:
         """Return the values of keys, or None if one of them is not set."""
-        try:
-            if not self._store.check(keys):
-                return None
-            return [self._store.get(key).decode() for key in keys]
-        except RuntimeError as error:
-            raise BoardError(str(error)) from error
+        return [self._store.get(key).decode() for key in keys] if self._store.check(keys) else None
 
 
 def connect_store(distributed: Any, seconds: float) -> Any:
@@ -114,7 +100,7 @@ def connect_store(distributed: Any, seconds: float) -> Any:
         was then not initialised from the environment.
 
     Raises:
-        BoardError: There is no store at this address.
+        ResilienceError: There is no store at this address.
     """
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if not address or not port:
@@ -130,6 +116,6 @@ def connect_store(distributed: Any, seconds: float) -> Any:
             timeout=timedelta(seconds=seconds),
         )
     except (RuntimeError, ValueError) as error:
-        raise BoardError(
+        raise ResilienceError(
             f"no store of torch.distributed at MASTER_ADDR={address}, MASTER_PORT={port}: {error}"
         ) from error

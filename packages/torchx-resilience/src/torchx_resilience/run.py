@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from torchx_resilience.boards import BoardError, FileBoard, StoreBoard, connect_store
+from torchx_resilience.boards import BOARD_ERRORS, FileBoard, StoreBoard, connect_store
 from torchx_resilience.contract import (
     ENV_ATTEMPT,
     ENV_JOB_ID,
@@ -142,7 +142,7 @@ class Attempt:
         if board is not None:
             try:
                 board.set(f"done-{self.rank}", str(step))
-            except BoardError as error:
+            except BOARD_ERRORS as error:
                 folder.check_newest()
                 raise CheckpointError(f"checkpoint of step {step}: {error}") from error
             self._wait(step, board, self._is_committed if self.rank else self._is_done)
@@ -152,7 +152,10 @@ class Attempt:
             folder.commit(step)
         except CheckpointError as error:
             if board is not None:
-                board.set("failed", f"{step} {error}")
+                try:
+                    board.set("failed", f"{step} {error}")
+                except BOARD_ERRORS:
+                    pass  # the other ranks wait until their timeout
             raise
         try:
             folder.prune(self._keep)
@@ -201,7 +204,7 @@ class Attempt:
             try:
                 if condition(step, board):
                     return
-            except BoardError as error:
+            except BOARD_ERRORS as error:
                 reason = f" ({error})"
             self._folder.check_newest()
             if time.monotonic() > latest:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 
-from torchx_kit.jobs.attempts import AttemptRules, attempt_rules
+from torchx_kit.jobs.attempts import AttemptRules
 from torchx_kit.scripts.attempt_script import AGREEMENT, attempt_functions
 from torchx_kit.times import limit_option
 from torchx_sched_docker.labels import LABEL_APP_ID
@@ -100,16 +100,6 @@ class Attempts:
             return [record]
         path = self.resume_dir
         return [record, {"Target": path, "Source": path, "Type": "bind", "ReadOnly": False}]
-
-
-def attempts_of(app: AppDef, app_id: str, opts: DockerOpts, grace: int) -> Attempts | None:
-    """Return how an app starts again; None without the option ``requeue``.
-
-    Raises:
-        RequestError: An option is not valid.
-    """
-    rules = attempt_rules(opts)
-    return Attempts(app, app_id, opts, rules, grace) if rules else None
 
 
 def volume_name(app_id: str) -> str:

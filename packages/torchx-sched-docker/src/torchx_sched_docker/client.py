@@ -1,20 +1,35 @@
-"""The connection to the Docker Engine; :mod:`torchx_kit.images.engine` defines its errors."""
+"""The connection to the Docker Engine; :mod:`torchx_kit.images.engine` defines its errors.
+
+The docker library is imported by the functions that need an engine.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_kit.images.engine import EngineError as EngineError
 from torchx_kit.images.engine import NoEngineError as NoEngineError
 from torchx_kit.images.engine import engine_errors as engine_errors
 from torchx_kit.images.engine import has_docker as has_docker
 from torchx_kit.images.engine import translate_error as translate_error
+from torchx_sched_docker.labels import (
+    LABEL_APP_ID,
+    LABEL_REPLICA_ID,
+    LABEL_ROLE_INDEX,
+    LABEL_ROLE_NAME,
+)
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
 #: How long one response of the engine may take, in seconds. A busy engine starts containers slowly.
 TIMEOUT = 300
+#: The largest number of concurrent requests to the engine.
+PARALLEL = 8
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def connect() -> DockerClient:
@@ -29,3 +44,61 @@ def connect() -> DockerClient:
         from torchx_sched_docker.lazy_api import lazy_client
 
         return lazy_client(TIMEOUT)
+
+
+def list_containers(client: DockerClient, app_id: str = "") -> list[dict[str, Any]]:
+    """Return the engine's summaries of containers, ordered by role and replica.
+
+    Args:
+        client: The client of the engine.
+        app_id: The app's id; empty means all apps.
+
+    Raises:
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    label = f"{LABEL_APP_ID}={app_id}" if app_id else LABEL_APP_ID
+    with engine_errors(f"list the containers of {app_id or 'all apps'}"):
+        found = client.api.containers(all=True, filters={"label": label})
+    return sorted(found, key=_role_and_replica)
+
+
+def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
+    """Return the sort key of a container; upstream's TorchX sets no label for the role's index."""
+    labels = summary["Labels"]
+    return (
+        int(labels.get(LABEL_ROLE_INDEX, "0")),
+        str(labels.get(LABEL_ROLE_NAME)),
+        int(labels.get(LABEL_REPLICA_ID, "0")),
+    )
+
+
+def in_parallel(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    on_interrupt: Callable[[], None] = lambda: None,
+) -> list[R]:
+    """Call a function with each item, and return the results in the order of the items.
+
+    At most :data:`PARALLEL` threads make the calls. After a failure, calls that have not begun are
+    dropped.
+
+    Args:
+        function: The function to call.
+        items: One argument for each call.
+        on_interrupt: Called if Ctrl-C interrupts the wait; it makes calls that take long end early.
+
+    Raises:
+        Exception: The error of the first item, in the order of ``items``, whose call failed.
+    """
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        calls = [pool.submit(function, item) for item in items]
+        try:
+            wait(calls, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            on_interrupt()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [call.result() for call in calls if not call.cancelled()]

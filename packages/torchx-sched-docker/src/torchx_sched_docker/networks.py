@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from torchx_sched_docker.client import EngineError, connect, engine_errors
+from torchx_sched_docker.client import EngineError, connect, engine_errors, list_containers
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_VERSION
 from torchx_sched_docker.request import NETWORK, network_name
 from torchx_sched_docker.states import summary_state
@@ -100,9 +100,7 @@ def _remove_network(client: DockerClient, network: str) -> None:
 def _remove_unused_networks(client: DockerClient) -> int:
     """Remove the networks of apps whose containers have all ended; return how many were removed."""
     running: dict[str, bool] = {}
-    with engine_errors("list containers"):
-        containers = client.api.containers(all=True, filters={"label": LABEL_APP_ID})
-    for summary in containers:
+    for summary in list_containers(client):
         app_id = summary["Labels"][LABEL_APP_ID]
         running[app_id] = running.get(app_id, False) or not is_terminal(summary_state(summary))
     with engine_errors("list networks"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchx_kit.devices import get_device_mounts
 from torchx_kit.errors import MountTypeError
-from torchx_kit.jobs.attempts import attempt_problems, resume_dir_problems
+from torchx_kit.jobs.attempts import attempt_problems, attempt_rules, resume_dir_problems
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
 from torchx_kit.role_templates import RoleTemplate
@@ -20,7 +20,7 @@ from torchx_kit.scripts.setup_script import setup_command
 from torchx_kit.secrets import without_secrets
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_kit.times import limit_option
-from torchx_sched_docker.attempts import attempts_of
+from torchx_sched_docker.attempts import Attempts
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
@@ -111,7 +111,8 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
     hosts = _host_names(app, app_id)
     rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""
     base_env = _environment(opts)
-    attempts = attempts_of(app, app_id, opts, GRACE)
+    rules = attempt_rules(opts)
+    attempts = Attempts(app, app_id, opts, rules, GRACE) if rules else None
     # The script of attempts has the time limit.
     limit = math.ceil(limit_option("time", opts.time)) if opts.time and not attempts else None
     prefix = _prefix(opts, limit)

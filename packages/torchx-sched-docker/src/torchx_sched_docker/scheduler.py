@@ -9,6 +9,7 @@ dry run does not load it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,20 @@ from torchx_kit.jobs.attempts import make_resume_dir
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_docker.client import EngineError, NoEngineError, connect, engine_errors
+from torchx_sched_docker.client import (
+    EngineError,
+    NoEngineError,
+    connect,
+    engine_errors,
+    in_parallel,
+    list_containers,
+)
 from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
-from torchx_sched_docker.labels import LABEL_REQUEUE, LABEL_ROLE_INDEX
+from torchx_sched_docker.labels import LABEL_REQUEUE
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_docker.networks import ensure_network as ensure_network
@@ -45,10 +53,11 @@ from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.states import (
     CANCELLED_SUFFIX,
     DONE_SUFFIX,
-    app_state,
     container_name,
     replica_state,
+    stopped,
     summary_state,
+    unneeded,
 )
 from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
 from torchx_specs.errors import UnknownAppException
@@ -201,12 +210,11 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         Raises:
             BackendError: The engine does not answer, or refuses the request.
         """
-        from torchx_sched_docker.describe import describe
         from torchx_sched_docker.logs.container_log import PATIENCE
 
         begun = time.time()
         try:
-            found = describe(self._docker_client, app_id, self._get_app_state, self._end_unneeded)
+            found = self._describe(app_id)
         except NoEngineError as e:
             now = time.monotonic()
             if self._unreachable_since is None:
@@ -218,6 +226,19 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         if found is not None:
             self._described_at = {**self._described_at, app_id: begun}
         return found
+
+    def _describe(self, app_id: str) -> DescribeAppResponse | None:
+        from torchx_sched_docker.describe import describe, inspect
+
+        client = self._docker_client
+        summaries = self._list_containers(app_id)
+        self._end(unneeded(summaries), DONE_SUFFIX)
+        for summary in stopped(summaries):
+            # If this fails, the engine's description of the container has the reason.
+            with contextlib.suppress(EngineError), engine_errors("start a container again"):
+                client.api.start(summary["Id"])
+        containers = inspect(client, summaries)
+        return describe(client, app_id, containers, self._get_app_state) if containers else None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app has changed since the last :meth:`describe`.
@@ -232,73 +253,30 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the apps of all sessions that have containers on this engine."""
-        from torchx_kit.jobs.descriptions import app_exit_code, set_times
-        from torchx_sched_docker.describe import replica_status, submission
-        from torchx_sched_docker.records import add_report, read_record
+        from torchx_kit.jobs.descriptions import listed
+        from torchx_sched_docker.describe import describe, inspect
 
-        with engine_errors("list apps"):
-            summaries = self._docker_client.api.containers(
-                all=True, filters={"label": LABEL_APP_ID}
-            )
-        inspected = self._inspect(summaries)
-        by_app: dict[str, list[dict[str, Any]]] = {}
-        for summary in summaries:
-            by_app.setdefault(summary["Labels"][LABEL_APP_ID], []).append(summary)
-        apps = []
-        for app_id, own in by_app.items():
-            app = ListAppResponse(
-                app_id,
-                app_state(map(summary_state, own)),
+        client = self._docker_client
+        by_app: dict[str, list[Container]] = {}
+        for container in inspect(client, list_containers(client)):
+            by_app.setdefault(container.labels[LABEL_APP_ID], []).append(container)
+        return [
+            listed(
+                describe(client, app_id, containers, self._get_app_state),
                 f"local_docker://{self.session_name}/{app_id}",
-                own[-1]["Labels"].get(LABEL_APP_NAME, ""),
+                containers[0].labels.get(LABEL_APP_NAME, ""),
             )
-            found = [(s, inspected[s["Id"]]) for s in own if s["Id"] in inspected]
-            replicas = [replica_status(0, "", "", a, summary_state(s)) for s, a in found]
-            if found and LABEL_REQUEUE in own[0]["Labels"]:
-                record = read_record(self._docker_client, found[0][0]["Id"])
-                for replica, (summary, _) in zip(replicas, found, strict=True):
-                    labels = summary["Labels"]
-                    replica.id = int(labels[LABEL_REPLICA_ID])
-                    add_report(replica, record, int(labels[LABEL_ROLE_INDEX]))
-                app.state = app_state(replica.state for replica in replicas)
-            set_times(app, submission([attrs for _, attrs in found]), replicas)
-            app.exit_code = app_exit_code(app.state, replicas)
-            apps.append(app)
-        return apps
-
-    def _inspect(self, summaries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Return the engine's descriptions by container id; deleted containers are left out."""
-        import docker.errors
-
-        from torchx_sched_docker.submit import in_parallel
-
-        found: dict[str, dict[str, Any]] = {}
-
-        def inspect(summary: Mapping[str, Any]) -> None:
-            container = summary["Id"]
-            with engine_errors(f"inspect the container {container}"):
-                try:
-                    found[container] = self._docker_client.api.inspect_container(container)
-                except docker.errors.NotFound:
-                    pass  # The container was deleted since it was listed.
-
-        in_parallel(inspect, summaries)
-        return found
+            for app_id, containers in by_app.items()
+        ]
 
     def _cancel_existing(self, app_id: str) -> None:
         """Rename the containers that have not ended, to mark them as cancelled, and stop them."""
-        from torchx_sched_docker.submit import in_parallel
-
         summaries = self._list_containers(app_id)
-        in_parallel(
-            lambda summary: self._end_container(summary, CANCELLED_SUFFIX),
-            [s for s in summaries if not is_terminal(summary_state(s))],
-        )
+        running = [s for s in summaries if not is_terminal(summary_state(s))]
+        self._end(running, CANCELLED_SUFFIX)
 
-    def _end_unneeded(self, summaries: Iterable[Mapping[str, Any]]) -> None:
-        from torchx_sched_docker.submit import in_parallel
-
-        in_parallel(lambda summary: self._end_container(summary, DONE_SUFFIX), summaries)
+    def _end(self, summaries: Iterable[Mapping[str, Any]], suffix: str) -> None:
+        in_parallel(lambda summary: self._end_container(summary, suffix), summaries)
 
     def _end_container(self, summary: Mapping[str, Any], suffix: str) -> None:
         """Stop a container; the suffix of its name records why."""
@@ -346,8 +324,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- The methods below find the containers of an app.
 
     def _list_containers(self, app_id: str) -> Sequence[dict[str, Any]]:
-        from torchx_sched_docker.describe import list_containers
-
         return list_containers(self._docker_client, app_id)
 
     def _container_id(self, app_id: str, role_name: str, k: int) -> str:

@@ -58,7 +58,7 @@ def inline_config(config: str) -> str:
     if _is_inline(config) or _is_url(config):
         return config
     try:
-        return to_data_uri(_read_local(_local_path(config)))
+        return to_data_uri(_read_local(local_path(config)))
     except TrackerValueError as e:
         import logging
 
@@ -119,7 +119,7 @@ def _read_text(config: str) -> tuple[str, str]:
     if _is_inline(config):
         return config.replace(";", "\n"), "inline tracker configuration"
     where = f"tracker configuration '{config}'"
-    return (_read_url(config) if _is_url(config) else _read_local(_local_path(config))), where
+    return (_read_url(config) if _is_url(config) else _read_local(local_path(config))), where
 
 
 def _is_inline(config: str) -> bool:
@@ -133,7 +133,8 @@ def _is_url(config: str) -> bool:
     return bool(separator) and protocol not in ("file", "local")
 
 
-def _local_path(config: str) -> str:
+def local_path(config: str) -> str:
+    """Return the path in a ``file:`` or ``local:`` URL, or the path itself."""
     for prefix in ("file://", "local://"):
         config = config.removeprefix(prefix)
     return os.path.expanduser(config)

@@ -15,7 +15,6 @@ from torchx_tracker_fsspec.names import record_names
 
 #: Maximum number of entries of the root directory that are read at once.
 _CHUNK = 512
-_BLOCK = 1 << 16
 
 
 class LocalStore:
@@ -78,34 +77,28 @@ class LocalStore:
         Errors are ignored, because readers can do without this file.
         """
         try:
-            descriptor = os.open(
-                f"{self.root}/{run}/{name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
-            )
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
+            with open(f"{self.root}/{run}/{name}", "ab", buffering=0) as file:
+                file.write(data)
         except OSError:
             pass
 
     def add_line(self, run: str, category: str, name: str, line: str) -> None:
         """Append a line to ``RUN/CATEGORY/NAME`` unless the file contains it.
 
-        Several processes may call this at the same time.
+        Several processes may call this at the same time; they may write a line twice, which is
+        harmless.
         """
         path = f"{self.root}/{run}/{category}/{name}"
-        data = line.encode()
+        data = line.encode() + b"\n"
         try:
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
-            except FileNotFoundError:
-                if self._link_new(run, category, name, data + b"\n"):
-                    return
-                descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
-            try:
-                _add_line(descriptor, data)
-            finally:
-                os.close(descriptor)
+            if os.path.exists(path) or not self._link_new(run, category, name, data):
+                with open(path, "ab+", buffering=0) as file:
+                    file.seek(0)
+                    content = file.read()
+                    # The last line is incomplete if the disk was full.
+                    start = b"" if not content or content.endswith(b"\n") else b"\n"
+                    if data not in content.splitlines(keepends=True):
+                        file.write(start + data)
         except OSError as e:
             raise self._backend_error("write", path, e) from e
 
@@ -159,19 +152,8 @@ class LocalStore:
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
         """Yield the names of the runs that contain a file ``CATEGORY/NAME``, in chunks."""
         suffix = f"/{category}/{name}".encode()
-        # Each run costs one system call, which is a third faster with a relative path. Threads
-        # would make the search slower.
-        access, exists = os.access, os.F_OK
-        try:
-            root = os.open(self.root, os.O_RDONLY)
-        except OSError as e:
-            raise self._backend_error("read", self.root, e) from e
-        try:
-            for entries in self._entries():
-                names = [entry.name for entry in entries]
-                yield [run for run in names if access(run + suffix, exists, dir_fd=root)]
-        finally:
-            os.close(root)
+        for entries in self._entries():
+            yield [entry.name for entry in entries if os.path.exists(entry.path + suffix)]
 
     def _entries(self) -> Iterator[list[os.DirEntry[bytes]]]:
         try:
@@ -186,44 +168,30 @@ class LocalStore:
         return f"{self.root}/{run}/{category}/{name}"
 
     def _write_temporary(self, run: str, temporary: str, data: bytes) -> None:
+        self._make_directory(f"{self.root}/{run}")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            self._make_directory(f"{self.root}/{run}")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(descriptor, view) :]
-            finally:
-                os.close(descriptor)
+            with open(temporary, "xb") as file:
+                file.write(data)
         except OSError:
-            os.unlink(temporary)
+            if os.path.exists(temporary):
+                os.unlink(temporary)
             raise
 
     def _link_new(self, run: str, category: str, name: str, data: bytes) -> bool:
-        """Create ``RUN/CATEGORY/NAME``; return False if another writer created the file first."""
+        """Create ``RUN/CATEGORY/NAME`` with its content; return False if this is not possible.
+
+        Another writer may have created the file, or the file system has no hard links.
+        """
         directory = f"{self.root}/{run}"
         temporary = f"{directory}/.{record_names.new()}.tmp"
-        target = f"{directory}/{category}/{name}"
         self._write_temporary(run, temporary, data)
         try:
             self._make_directory(f"{directory}/{category}")
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                return False
-            except OSError:  # the file system has no hard links
-                if os.path.exists(target):
-                    return False
-                os.rename(temporary, target)
-                return True
+            os.link(temporary, f"{directory}/{category}/{name}")
+        except OSError:
+            return False
         finally:
-            try:
-                os.unlink(temporary)
-            except FileNotFoundError:
-                pass
+            os.unlink(temporary)
         return True
 
     @staticmethod
@@ -241,37 +209,5 @@ class LocalStore:
 
 
 def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        data = os.read(descriptor, _BLOCK)
-        if len(data) < _BLOCK:
-            return data
-        parts = [data]
-        while parts[-1]:
-            parts.append(os.read(descriptor, _BLOCK))
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def _add_line(descriptor: int, line: bytes) -> None:
-    """Append a line to an open file unless the file contains it.
-
-    If the file system has locks, this locks the file until it is closed.
-    """
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        pass  # the file system has no locks; a line may be written twice, which is harmless
-    content = b""
-    while part := os.read(descriptor, _BLOCK):
-        content += part
-    ended = not content or content.endswith(b"\n")
-    lines = content.split(b"\n")
-    if ended:
-        lines.pop()
-    if line in lines:
-        return
-    os.write(descriptor, (b"" if ended else b"\n") + line + b"\n")
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 
 from torchx_specs.trackers.api import TrackerValueError
 
@@ -89,19 +88,12 @@ class RecordNames:
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
-        self._process = 0
-        self._token = ""
         self._last = 0
-        self._count = count()
 
     def new(self) -> str:
         """Return a name that sorts after all earlier names of this process."""
-        process = os.getpid()
-        if process != self._process:  # this is the first call, or the first call after a fork
-            self._process = process
-            self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(self._clock(), self._last + 1)
-        return f"{self._last}-{self._token}-{next(self._count):x}"
+        return f"{self._last}-{os.urandom(8).hex()}"
 
 
 record_names = RecordNames()

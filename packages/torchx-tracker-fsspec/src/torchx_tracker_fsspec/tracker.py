@@ -33,7 +33,7 @@ from torchx_specs.trackers.api import (
     TrackerValueError,
 )
 from torchx_tracker_fsspec import names
-from torchx_tracker_fsspec.config import inline_config, read_config
+from torchx_tracker_fsspec.config import inline_config, local_path, read_config
 from torchx_tracker_fsspec.local import LocalStore
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def create(config: str | None) -> FsspecTracker:
     root = str(options.pop("root_path"))
     make = options.pop("auto_mkdir", False) is True
     if protocol in ("file", "local"):
-        return FsspecTracker._with_store(LocalStore(_local_root(root), make=make))
+        return FsspecTracker._with_store(LocalStore(os.path.abspath(local_path(root)), make=make))
     from torchx_tracker_fsspec.remote import RemoteStore
 
     def connect() -> AbstractFileSystem:
@@ -102,7 +102,7 @@ class FsspecTracker(TrackerBase):
         if f"{type(fs).__module__}.{type(fs).__name__}" == (
             "fsspec.implementations.local.LocalFileSystem"
         ):
-            self._store = LocalStore(_local_root(root_dir))
+            self._store = LocalStore(os.path.abspath(local_path(root_dir)))
         else:
             from torchx_tracker_fsspec.remote import RemoteStore
 
@@ -286,12 +286,8 @@ class FsspecTracker(TrackerBase):
         self, run: str, category: str, files: list[tuple[str, bytes | Exception]]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name and the JSON object of each file; skip other content with a warning."""
-        whole = _all_from_json([data for _, data in files if isinstance(data, bytes)])
-        if whole is not None and len(whole) == len(files):
-            parsed: list[Any] = whole
-        else:
-            parsed = [_from_json(data) if isinstance(data, bytes) else data for _, data in files]
-        for (name, _), record in zip(files, parsed, strict=True):
+        for name, data in files:
+            record = _from_json(data) if isinstance(data, bytes) else data
             if isinstance(record, dict):
                 yield name, record
             else:
@@ -366,12 +362,6 @@ class FsspecTracker(TrackerBase):
             if isinstance(record, dict) and isinstance(record.get("run_id"), str):
                 return str(record["run_id"])
         return run_id
-
-
-def _local_root(root: str) -> str:
-    for prefix in ("file://", "local://"):
-        root = root.removeprefix(prefix)
-    return os.path.abspath(os.path.expanduser(root))
 
 
 def _to_json(run_id: str, content: dict[str, Any]) -> bytes:

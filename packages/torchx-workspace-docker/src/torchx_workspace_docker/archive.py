@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO
 
 from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
@@ -50,21 +48,6 @@ def tar_size(files: Iterable[WorkspaceFile], root: str) -> int:
 def tar_header(path: str, size: int) -> bytes:
     """Return the header that precedes the content of a file in an archive."""
     return _header(tarfile.TarInfo(path), _FILE_MODE, size)
-
-
-def write_tar(
-    files: Iterable[WorkspaceFile],
-    root: str,
-    out: IO[bytes] | io.RawIOBase,
-    extra: Mapping[str, bytes] | None = None,
-) -> None:
-    """Write the archive that :func:`tar_chunks` yields.
-
-    Raises:
-        WorkspaceError: A file cannot be read, or changes while it is read.
-    """
-    for chunk in tar_chunks(files, root, extra):
-        out.write(chunk)
 
 
 def _members(

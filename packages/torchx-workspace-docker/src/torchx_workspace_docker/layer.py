@@ -16,7 +16,7 @@ from typing import IO
 
 from torchx_kit.workspace import FileDigests, WorkspaceFile
 from torchx_specs.errors import WorkspaceError
-from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.archive import tar_chunks
 
 #: Version of the layers: increase it when a change of TorchX changes the bytes of the same files.
 LAYER_FORMAT = "1"
@@ -73,7 +73,7 @@ def make_layer(
         open(path, "wb") as file,
         contextlib.closing(_GzipWriter(file, progress)) as writer,
     ):
-        write_tar(files, root, writer)
+        writer.writelines(tar_chunks(files, root))
         return writer.finish(path)
 
 
@@ -116,12 +116,8 @@ def temporary_folder() -> Iterator[str]:
     Raises:
         WorkspaceError: The folder cannot be created.
     """
-    try:
+    with disk_errors("a temporary folder"):
         folder = tempfile.TemporaryDirectory(prefix="torchx-layer-")
-    except OSError as e:
-        raise WorkspaceError(
-            f"cannot create a temporary folder: {e.strerror or e}; set TMPDIR to a writable folder"
-        ) from None
     with folder as path:
         yield path
 
@@ -137,7 +133,8 @@ def disk_errors(path: str) -> Iterator[None]:
         yield
     except OSError as e:
         raise WorkspaceError(
-            f"cannot write {path}: {e.strerror or e}; set TMPDIR to a folder with more space"
+            f"cannot write {path}: {e.strerror or e}; set TMPDIR to a writable folder with more"
+            " space"
         ) from None
 
 

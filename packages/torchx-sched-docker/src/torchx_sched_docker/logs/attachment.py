@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import queue
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from torchx_sched_docker.logs import relay
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from docker.client import DockerClient
 
 _CHUNK = 1 << 16
-# How many lines may wait for the consumer before the reader of the log pauses.
-_MOST_LINES = 8192
-# How many chunks of output may wait before the reader of the attached client pauses.
-_MOST_CHUNKS = 256
-_PAUSE = 0.01
+# How many lines and pieces of output may wait for the consumer before their readers pause.
+_MOST_WAITING = 4096
 _FIRST_RETRY, _LONGEST_RETRY = 0.1, 2.0
+# The kinds of items that the threads have read: a line of the log, output that the attached client
+# has received, and the point where another client was attached.
+_LINE, _PIECE, _ATTACHED = "line", "piece", "attached"
 #: States of a container to which a client can be attached.
 _ATTACHABLE = frozenset({"created", "running"})
 
@@ -49,43 +48,28 @@ def follow_with_pieces(
     Raises:
         BackendError: :meth:`ContainerLog.lines` raised it.
     """
-    socket = engine_socket(client)
-    if socket is None:
+    socket = getattr(client.api.get_adapter(client.api.base_url), "socket_path", None)
+    if not isinstance(socket, str):  # the client uses a network address
         yield from log.lines()
         return
     with contextlib.closing(_Follower(client, container, log, socket)) as follower:
         yield from follower.items()
 
 
-def engine_socket(client: DockerClient) -> str | None:
-    """Return the path of the engine's Unix socket, or None if the client uses a network address."""
-    api = client.api
-    path = getattr(api.get_adapter(api.base_url), "socket_path", None)
-    return path if isinstance(path, str) else None
-
-
 class _Follower:
     """Reads the log in one thread, and the output of the attached client in a second thread."""
 
     def __init__(
-        self,
-        client: DockerClient,
-        container: str,
-        log: ContainerLog,
-        socket: str,
+        self, client: DockerClient, container: str, log: ContainerLog, socket: str
     ) -> None:
         self._client = client
         self._container = container
         self._log = log
         self._socket = socket
-        self._open_lines = OpenLines(log.streams)
-        self._logged: deque[tuple[int, bytes]] = deque()
-        # Pairs of a stream and bytes; None marks the point where another client was attached.
-        self._received: deque[tuple[int, bytes] | None] = deque()
-        self._changed = threading.Event()
+        # A kind of item, a stream and bytes; or the end of the log: its error, or None.
+        self._found: queue.Queue[tuple[str, int, bytes] | Exception | None]
+        self._found = queue.Queue(_MOST_WAITING)
         self._closed = threading.Event()
-        self._error: Exception | None = None
-        self._has_ended = False
         self._relay: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -93,51 +77,48 @@ class _Follower:
         """Yield each line whole, or in parts if it was shown before its end."""
         for run in (self._read_log, self._read_pieces):
             threading.Thread(target=run, name=f"log-{self._container[:12]}", daemon=True).start()
-        lines = self._open_lines
+        lines = OpenLines(self._log.streams)
         while True:
-            self._changed.wait(lines.seconds_to_wait())
-            self._changed.clear()
-            # Read the flag before the lines, so that no line from before the end is missed.
-            has_ended = self._has_ended
-            # Take the client's bytes first: the client receives text before the log has the line.
-            while self._received:
-                found = self._received.popleft()
-                if found is None:
-                    lines.attached()
-                else:
-                    lines.add(*found)
-            while self._logged:
-                yield from lines.take(*self._logged.popleft())
-            if has_ended:
+            try:
+                found = self._found.get(timeout=lines.seconds_to_wait())
+            except queue.Empty:
+                yield from lines.take_pieces()
+                continue
+            if not isinstance(found, tuple):
                 yield from lines.end()
-                if self._error is not None:
-                    raise self._error
+                if found is not None:
+                    raise found
                 return
+            kind, stream, data = found
+            if kind == _LINE:
+                yield from lines.take(stream, data)
+            elif kind == _PIECE:
+                lines.add(stream, data)
+            else:
+                lines.attached()
             yield from lines.take_pieces()
 
     def close(self) -> None:
-        """Detach the client; may be called more than once."""
+        """Detach the client, and end the threads."""
         with self._lock:
             self._closed.set()
             process = self._relay
         if process is not None:
             process.kill()  # The process only reads output, so nothing is lost.
+        with contextlib.suppress(queue.Empty):
+            while True:  # A thread that waits for room continues, and ends.
+                self._found.get_nowait()
 
     def _read_log(self) -> None:
+        end: Exception | None = None
         try:
-            for found in self._log.stream_lines():
-                self._logged.append(found)
-                self._changed.set()
-                while len(self._logged) > _MOST_LINES and not self._closed.wait(_PAUSE):
-                    pass
+            for stream, line in self._log.stream_lines():
+                self._found.put((_LINE, stream, line))
                 if self._closed.is_set():
                     return
         except Exception as e:  # items() raises it in the consumer's thread
-            self._error = e
-        finally:
-            self._has_ended = True
-            self._changed.set()
-            self.close()
+            end = e
+        self._found.put(end)
 
     def _read_pieces(self) -> None:
         pause = _FIRST_RETRY
@@ -156,35 +137,25 @@ class _Follower:
         params = "?stream=1&stdout=1&stderr=1"
         url = urlsplit(self._client.api._url("/containers/{0}/attach", self._container)).path
         command = [sys.executable, "-I", "-S", relay.__file__, self._socket, url + params]
-        reader, writer = os.pipe()
-        try:
-            with self._lock:
+        with self._lock:
+            if self._closed.is_set():
+                return False
+            self._relay = process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        with process:  # At the end, this closes the pipe, which ends the process.
+            output = cast("IO[bytes]", process.stdout)
+            if not output.read(1):
+                return False
+            self._found.put((_ATTACHED, 0, b""))
+            chunks = iter(lambda: output.read(_CHUNK), b"")
+            for stream, data in ((STDOUT, c) for c in chunks) if is_tty else split_frames(chunks):
+                self._found.put((_PIECE, stream, data))
                 if self._closed.is_set():
-                    return False
-                self._relay = process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=writer,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-        finally:
-            os.close(writer)
-        try:
-            return self._take_output(reader, is_tty)
-        finally:
-            process.kill()
-            process.wait()
-            os.close(reader)
-
-    def _take_output(self, fd: int, is_tty: bool) -> bool:
-        if not os.read(fd, 1):
-            return False
-        self._received.append(None)
-        chunks = iter(lambda: os.read(fd, _CHUNK), b"")
-        for found in ((STDOUT, c) for c in chunks) if is_tty else split_frames(chunks):
-            self._received.append(found)
-            self._changed.set()
-            while len(self._received) > _MOST_CHUNKS and not self._closed.wait(_PAUSE):
-                pass
+                    break
         return True

@@ -7,6 +7,7 @@ import http.client
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
@@ -78,6 +79,7 @@ class DockerLogs(Logs["DockerScheduler"]):
         return filter_regex(query.regex, log.lines()) if query.regex else log.lines()
 
 
+@dataclass
 class _Position:
     """The position in one stream: the time of the last entry that was read, and a count.
 
@@ -85,12 +87,8 @@ class _Position:
     also has the number of entries with that time that were read.
     """
 
-    __slots__ = ("count", "time")
-
-    def __init__(self) -> None:
-        self.time = -1
-        #: The number of entries with that time that were read.
-        self.count = 0
+    time: int = -1
+    count: int = 0
 
 
 class ContainerLog:
@@ -127,6 +125,10 @@ class ContainerLog:
         self._tty = False
         # Skip entries before this time (in nanoseconds), because they precede the last lines.
         self._earliest = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read from the beginning of the log."""
         self._first_time: int | None = None
         self._positions = {STDOUT: _Position(), STDERR: _Position()}
         self._skip = {STDOUT: 0, STDERR: 0}
@@ -174,11 +176,7 @@ class ContainerLog:
         # The engine applies `tail` before `until`, so with `until` request the whole log.
         factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
         for tail in [*(factor * (last + 1) for factor in factors), None]:
-            self._positions = {STDOUT: _Position(), STDERR: _Position()}
-            self._skip = {STDOUT: 0, STDERR: 0}
-            for parts in self._partial.values():
-                parts.clear()
-            self._first_time = None
+            self._begin()
             count = 0
             first_lines: dict[int, int] = {}
             found: deque[tuple[int, bytes]] = deque(maxlen=last)

@@ -4,9 +4,9 @@ The engine's log has every line, but only once the line has ended. An attached c
 at once, but only those that are written after it was attached. So all whole lines are taken from
 the log, and the text of a line that has not ended is taken from the client.
 
-The two sources are in step once the log has every whole line that the client has received. Only
-then is the client's incomplete line shown. When the whole line comes from the log, only the part
-that was not shown before is shown.
+The client's incomplete line is shown only if the last line of the log is the last whole line that
+the client has received. When the whole line comes from the log, only the part that was not shown
+before is shown.
 
 A client that is attached in the middle of a line lacks the beginning of that line. The text that
 the client has is shown nevertheless, and then the whole line from the log after a ``\r``.
@@ -20,9 +20,6 @@ from collections.abc import Callable
 from torchx_kit.logs.pieces import PIECE_SECONDS, whole_length
 from torchx_specs.schedulers.log_items import PartialLine
 
-# After this many checks, each after 0.2 seconds without output, stop waiting for missing lines.
-_QUIET_CHECKS = 10
-
 
 class _OpenLine:
     """The line of one stream that has not ended.
@@ -31,44 +28,35 @@ class _OpenLine:
         text: The part of the line that the client has received.
         shown: How many bytes of ``text`` were shown.
         ended: The shown part of a line that has ended but is not in the log yet.
-        missing: How many more whole lines the client has received than the log; valid only while
-            the sources are in step.
-        last: The last whole line from the client, or only the end of that line; None if the client
+        last: The last whole line from the client, or only the end of that line; empty if the client
             has received no newline yet.
         logged: The last line from the log.
-        is_in_step: Whether the log and the client are in step.
-        quiet_checks: How many checks in a row found that the log lacks lines.
     """
 
     def __init__(self) -> None:
         self.text = bytearray()
         self.shown = 0
-        self.ended = b""
-        self.logged = b""
-        self.reset()
+        self.ended = self.last = self.logged = b""
 
-    def reset(self) -> None:
-        """Forget the text, because another client was attached and may have missed some bytes."""
+    def end(self, last: bytes) -> None:
+        """Begin another line.
+
+        Args:
+            last: The whole line that has ended; empty if another client was attached, which may
+                have missed some bytes.
+        """
         if self.shown:
             self.ended = bytes(self.text[: self.shown])
+        self.last = last
         self.text.clear()
         self.shown = 0
-        self.missing = 0
-        self.last: bytes | None = None
-        self.is_in_step = False
-        self.quiet_checks = 0
 
     def add(self, data: bytes) -> None:
         """Add bytes from the client."""
         ended, newline, rest = data.rpartition(b"\n")
         if newline:
-            if self.shown:
-                self.ended = bytes(self.text[: self.shown])
             _, has_several, last = ended.rpartition(b"\n")
-            self.last = (last if has_several else bytes(self.text) + ended) + newline
-            self.missing += data.count(newline)
-            self.text.clear()
-            self.shown = 0
+            self.end((last if has_several else bytes(self.text) + ended) + newline)
         self.text += rest
 
     def take(self, line: bytes) -> tuple[bytes, bool]:
@@ -81,32 +69,13 @@ class _OpenLine:
         before, self.ended = self.ended, b""
         if not before and self.shown:  # The log has the newline before the client has received it.
             before, self.shown = bytes(self.text[: self.shown]), 0
-        self.missing -= 1
         if line.startswith(before):
             return line[len(before) :], bool(before)
         return b"\r" + line, True
 
-    def check_step(self) -> None:
-        """Update ``is_in_step``; call this only when both sources have sent nothing for a while."""
-        self.quiet_checks = 0 if not self.missing else self.quiet_checks + 1
-        if self.quiet_checks > _QUIET_CHECKS:  # For example, rotation of the log removed lines.
-            self.is_in_step = False
-        if self.is_in_step:
-            return
-        # If the log is ahead of the client, the log's last line contains the client's text.
-        is_ahead = self.text and bytes(self.text) in self.logged
-        is_after_last = self.last is None or self.logged.endswith(self.last)
-        if is_after_last and not is_ahead:
-            self.is_in_step = True
-            self.missing = self.quiet_checks = 0
-
-    def has_piece(self) -> bool:
-        """Return True if there is text to show as soon as the log and the client are in step."""
-        return whole_length(self.text) > self.shown
-
     def take_piece(self) -> bytes:
         """Return the part of the line to show now, which may be empty."""
-        if not self.is_in_step or self.missing or self.ended:
+        if self.ended or not self.logged.endswith(self.last):
             return b""
         end = whole_length(self.text)
         piece = bytes(self.text[self.shown : end])
@@ -134,7 +103,7 @@ class OpenLines:
     def attached(self) -> None:
         """Forget the text of all streams, because another client was attached."""
         for line in self._lines.values():
-            line.reset()
+            line.end(b"")
 
     def add(self, stream: int, data: bytes) -> None:
         """Add bytes that the attached client has received for a stream."""
@@ -146,8 +115,7 @@ class OpenLines:
     def take(self, stream: int, line: bytes) -> list[str]:
         """Return the items to show for a line from the log, without its part that was shown."""
         rest, has_shown = self._lines[stream].take(line)
-        if self._due is not None:
-            self._due = self._clock() + PIECE_SECONDS  # The held text follows this line.
+        self._due = self._clock() + PIECE_SECONDS  # The held text follows this line.
         items = [] if self._continued in (None, stream) else [""]
         if self._continued == stream or not has_shown or rest.strip(b"\n"):
             items.append(rest.decode("utf-8", "replace"))
@@ -165,7 +133,6 @@ class OpenLines:
         self._due = None
         items: list[str] = []
         for stream, line in self._lines.items():
-            line.check_step()
             piece = line.take_piece()
             if not piece:
                 continue
@@ -173,8 +140,6 @@ class OpenLines:
                 items.append("")  # The empty item ends the line of the other stream.
             self._continued = stream
             items.append(PartialLine(piece.decode("utf-8", "replace")))
-        if any(line.has_piece() for line in self._lines.values()):
-            self._due = self._clock() + PIECE_SECONDS
         return items
 
     def end(self) -> list[str]:

@@ -3,23 +3,26 @@
 The engine keeps at most 1 MB of output for an attached client, and then holds up the container
 until the client reads. Ctrl-Z stops the follower of a log, and a stopped follower must not hold up
 a job. So another process, in a session of its own, is the client. This process always reads. It
-ends when the follower has ended, or when more than :data:`MOST_BYTES` wait for the follower. The
-module imports only the standard library, because it runs as an isolated program:
+ends when the follower has ended, or when the pipe to the follower is full. The module imports only
+the standard library, because it runs as an isolated program:
 ``python -I -S relay.py SOCKET URL_PATH``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import select
 import socket
 import sys
 
-#: The largest number of bytes that may wait for the follower.
+#: The size of the pipe, in bytes, where the system allows it.
 MOST_BYTES = 1 << 20
 _CHUNK = 1 << 16
 _LONGEST_HEAD = 1 << 16
 _HEAD_END = b"\r\n\r\n"
+_OUTPUT = 1
 
 
 def main(argv: list[str]) -> int:
@@ -33,11 +36,11 @@ def main(argv: list[str]) -> int:
     engine.connect(path)
     head = f"POST {url} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
     engine.sendall(head.encode())
-    waiting = _read_head(engine)
-    if waiting is None:
+    received = _read_head(engine)
+    if received is None:
         return 1
     # The first byte tells the follower that the engine has attached this client.
-    _copy(engine, 1, b"\n" + waiting)
+    _copy(engine, b"\n" + received)
     return 0
 
 
@@ -55,25 +58,26 @@ def _read_head(engine: socket.socket) -> bytes | None:
     return answer.partition(_HEAD_END)[2]
 
 
-def _copy(engine: socket.socket, output: int, waiting: bytes) -> None:
-    """Copy until the engine or the follower closes its side, or until too many bytes wait."""
-    os.set_blocking(output, False)
-    has_ended = False
-    while waiting or not has_ended:
-        poll = select.poll()
-        if not has_ended:
-            poll.register(engine, select.POLLIN)
-        # Without POLLOUT, poll() reports only that the follower has closed the pipe.
-        poll.register(output, select.POLLOUT if waiting else 0)
-        events = dict(poll.poll())
-        if engine.fileno() in events:
-            received = engine.recv(_CHUNK)
-            waiting += received
-            has_ended = not received
-        if len(waiting) > MOST_BYTES or events.get(output, 0) & (select.POLLERR | select.POLLHUP):
+def _copy(engine: socket.socket, received: bytes) -> None:
+    """Copy until the engine or the follower closes its side, or until the pipe is full.
+
+    Args:
+        engine: The connection to the engine.
+        received: The bytes to write first.
+
+    Raises:
+        BlockingIOError: The pipe is full.
+    """
+    os.set_blocking(_OUTPUT, False)
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or the user has many pipes
+        fcntl.fcntl(_OUTPUT, fcntl.F_SETPIPE_SZ, MOST_BYTES)
+    poll = select.poll()
+    poll.register(engine, select.POLLIN)
+    poll.register(_OUTPUT, 0)  # without a requested event: only that the follower has closed it
+    while received and os.write(_OUTPUT, received) == len(received):
+        if any(fd == _OUTPUT for fd, _ in poll.poll()):
             return
-        if events.get(output, 0) & select.POLLOUT:
-            waiting = waiting[os.write(output, waiting[:_CHUNK]) :]
+        received = engine.recv(_CHUNK)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
-from torchx_workspace_docker.archive import write_tar
+from torchx_workspace_docker.archive import tar_chunks
 from torchx_workspace_docker.build_cache import remember
 from torchx_workspace_docker.engine.client import (
     connect,
     engine_errors,
+    find_image,
     has_containerd_store,
     read_events,
     registry_login,
@@ -126,13 +127,16 @@ def _build(
     image, workspace = reference.image, str(reference.workspace)
     if plan.has_dockerfile or _needs_docker_build(plan, base):
         return _docker_build(client, image, plan, plan.base, plan.files, base, workspace, cfg)
+    increment = plan_increment(client, plan, base, workspace)
     if has_containerd_store(client, base):
-        increment = plan_increment(client, plan, base, workspace)
         parent = plan.base if increment.parent is base else str(increment.parent["Id"])
         built = _docker_build(client, image, plan, parent, increment.files, base, workspace, cfg)
-        increment.remember(built)
-        return built
-    return load_image(client, image, plan, base, workspace, bool(cfg.get("quiet")))
+    else:
+        labels = {LABEL_WORKSPACE: workspace_key(plan.base, workspace)}
+        quiet = bool(cfg.get("quiet"))
+        built = load_image(client, image, plan, base, increment, labels, quiet)
+    increment.remember(built)
+    return built
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
@@ -144,20 +148,15 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
     Raises:
         WorkspaceError: The engine does not have the image.
     """
-    import docker.errors
-
     pull = str(cfg.get("pull") or "always")
+    found = find_image(client, image)
     failure = ""
-    if not image.startswith("sha256:") and pull == "always":
+    is_due = pull == "always" and not image.startswith("sha256:")
+    if is_due or (pull == "missing" and found is None):
         failure = _pull(client, image, bool(cfg.get("quiet")))
-    try:
-        return dict(client.api.inspect_image(image))
-    except docker.errors.NotFound:
-        pass
-    if pull == "missing":
-        failure = _pull(client, image, bool(cfg.get("quiet")))
-        with contextlib.suppress(docker.errors.NotFound):
-            return dict(client.api.inspect_image(image))
+        found = find_image(client, image)
+    if found is not None:
+        return found
     if failure:
         raise WorkspaceError(
             f"cannot pull the image {image}, to which the workspace is added: {failure}; and the"
@@ -196,12 +195,9 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     """
     import docker.errors
 
-    try:
-        found = client.api.inspect_image(image)
-    except docker.errors.NotFound:
-        return ""
-    labels = found["Config"].get("Labels") or {}
-    if labels.get(LABEL_BASE) != base:
+    found = find_image(client, image)
+    labels = (found["Config"].get("Labels") or {}) if found else {}
+    if found is None or labels.get(LABEL_BASE) != base:
         return ""
     try:
         # Record the use, so that no pruner removes the image now. The new tag records it for other
@@ -294,9 +290,10 @@ def _write_context(plan: Plan, files: Sequence[WorkspaceFile], out: IO[bytes]) -
         # plan() has applied both ignore files. If the context had .dockerignore, the engine would
         # remove files that .torchxignore includes.
         files = [entry for entry in files if entry.path != ".dockerignore"]
-        write_tar(files, "", out)
+        out.writelines(tar_chunks(files, ""))
     else:
-        write_tar(files, _CONTEXT, out, {TORCHX_DOCKERFILE: _COPY_DOCKERFILE})
+        extra = {TORCHX_DOCKERFILE: _COPY_DOCKERFILE}
+        out.writelines(tar_chunks(files, _CONTEXT, extra))
 
 
 def _log_build(image: str, events: Iterable[Mapping[str, Any]], quiet: bool) -> None:

@@ -57,6 +57,16 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
     return engine.engine_errors(action, WorkspaceError)
 
 
+def find_image(client: DockerClient, image: str) -> dict[str, Any] | None:
+    """Return the engine's description of an image, or None if the engine does not have it."""
+    import docker.errors
+
+    try:
+        return dict(client.api.inspect_image(image))
+    except docker.errors.NotFound:
+        return None
+
+
 def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the events of a request, and raise an error at the end if an event reports one.
 

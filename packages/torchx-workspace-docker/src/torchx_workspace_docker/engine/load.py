@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,13 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.progress import Step
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
 from torchx_workspace_docker.engine.client import read_events
-from torchx_workspace_docker.engine.previous import layers_of, plan_increment, workspace_key
-from torchx_workspace_docker.image_config import (
-    LABEL_WORKSPACE,
-    patched_config,
-    working_folder,
-)
+from torchx_workspace_docker.engine.previous import Increment, layers_of
+from torchx_workspace_docker.image_config import patched_config, working_folder
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.references import short_name
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
-
-    from torchx_kit.workspace import WorkspaceFile
 
 #: The smallest size of the blocks that are sent, except the last one, in bytes.
 _BLOCK = 1 << 20
@@ -37,42 +31,35 @@ def load_image(
     image: str,
     plan: Plan,
     base: Mapping[str, Any],
-    workspace: str,
+    increment: Increment,
+    labels: Mapping[str, str],
     quiet: bool = False,
 ) -> str:
     """Load a new image into the engine by sending one layer, and return the image's id.
-
-    The layer contains all files and is added to the base image. If the engine has an earlier image
-    of this workspace and few files have changed, the layer contains only the changed files and is
-    added to the earlier image.
 
     Args:
         client: The client of the engine.
         image: The name of the new image.
         plan: The contents of the image.
         base: The engine's description of the base image.
-        workspace: The workspace as a text; part of the cache key that finds the earlier image.
+        increment: The files of the layer, and the image to which it is added.
+        labels: More labels of the image.
         quiet: Whether to hide the progress.
 
     Raises:
         WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
     """
-    increment = plan_increment(client, plan, base, workspace)
-    labels = {LABEL_WORKSPACE: workspace_key(plan.base, workspace)}
-    archive = _image_archive(image, plan, increment.files, base, increment.parent, labels, quiet)
+    archive = _image_archive(image, plan, base, increment, labels, quiet)
     for _ in read_events(f"load {image}", client.api.load_image(archive, quiet=True)):
         pass
-    loaded = str(client.api.inspect_image(image)["Id"])
-    increment.remember(loaded)
-    return loaded
+    return str(client.api.inspect_image(image)["Id"])
 
 
 def _image_archive(
     image: str,
     plan: Plan,
-    files: Sequence[WorkspaceFile],
     base: Mapping[str, Any],
-    parent: Mapping[str, Any],
+    increment: Increment,
     labels: Mapping[str, str],
     quiet: bool,
 ) -> Iterator[bytes]:
@@ -88,11 +75,11 @@ def _image_archive(
     """
     root = working_folder(base.get("Config") or {})
     digest = hashlib.sha256()
-    size = tar_size(files, root)
+    size = tar_size(increment.files, root)
     yield tar_header("layer.tar", size)
 
     def layer() -> Iterator[bytes]:
-        for block in _blocks(tar_chunks(files, root)):
+        for block in _blocks(tar_chunks(increment.files, root)):
             digest.update(block)
             yield block
 
@@ -101,7 +88,7 @@ def _image_archive(
             yield block
             step.advance(len(block))
     check_unchanged(plan)
-    layers = [*layers_of(parent), f"sha256:{digest.hexdigest()}"]
+    layers = [*layers_of(increment.parent), f"sha256:{digest.hexdigest()}"]
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     added = layers[len(layers_of(base)) :]
     config = patched_config(_config(base), added, str(base["Id"]), now, labels)

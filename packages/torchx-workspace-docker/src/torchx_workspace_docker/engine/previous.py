@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_workspace_docker.build_cache import recall, remember
+from torchx_workspace_docker.engine.client import find_image
 from torchx_workspace_docker.layer import LAYER_FORMAT, layer_contents
 from torchx_workspace_docker.plan import Plan
 
@@ -94,14 +95,11 @@ def _previous_image(
     :data:`_MAX_LAYERS` layers already. Return None also if a file was removed from the workspace:
     the base image may have a file of the same name, which would have to reappear.
     """
-    import docker.errors
-
     cached = recall("images", key)
     if cached is None or not cached["content"].keys() <= contents.keys():
         return None
-    try:
-        previous: dict[str, Any] = client.api.inspect_image(cached["image"])
-    except docker.errors.NotFound:
+    previous = find_image(client, cached["image"])
+    if previous is None:
         return None
     changed = [
         entry for entry in files if cached["content"].get(entry.path) != contents[entry.path]

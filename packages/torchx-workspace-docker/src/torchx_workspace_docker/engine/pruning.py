@@ -19,7 +19,7 @@ from torchx_kit.times import NANOSECONDS, parse_rfc3339
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_workspace_docker.build_cache import used_at
-from torchx_workspace_docker.engine.client import connect, engine_errors
+from torchx_workspace_docker.engine.client import connect, engine_errors, find_image
 from torchx_workspace_docker.engine.previous import layers_of
 from torchx_workspace_docker.image_config import CREATED_BY, LABEL_BASE, LABEL_WORKSPACE
 
@@ -135,11 +135,9 @@ class _Image:
 
 
 def _all_images(client: DockerClient) -> Iterator[_Image]:
-    import docker.errors
-
     for summary in client.api.images():
-        with contextlib.suppress(docker.errors.NotFound):  # The image was removed meanwhile.
-            yield _Image.from_engine(client.api.inspect_image(summary["Id"]))
+        if found := find_image(client, summary["Id"]):  # Otherwise, it was removed meanwhile.
+            yield _Image.from_engine(found)
 
 
 def _is_own(client: DockerClient, image: _Image) -> bool:
@@ -188,9 +186,8 @@ def _remove(image: _Image) -> None:
     import docker.errors
 
     with contextlib.closing(connect()) as client, engine_errors(f"remove {image.name}"):
-        try:
-            data = client.api.inspect_image(image.id)
-        except docker.errors.NotFound:
+        data = find_image(client, image.id)
+        if data is None:
             return
         current = _Image.from_engine(data)
         # A concurrent prune removes the tags one by one, and some engines record that as a use.
@@ -203,35 +200,20 @@ def _remove(image: _Image) -> None:
             try:
                 client.api.remove_image(name, noprune=True)
             except docker.errors.APIError:
-                if _exists(client, name):  # If not, another process has removed it.
+                if find_image(client, name):  # If not, another process has removed it.
                     raise
         for step in steps:
             with contextlib.suppress(docker.errors.APIError):  # Another image may need this step.
                 client.api.remove_image(step, noprune=True)
 
 
-def _exists(client: DockerClient, name: str) -> bool:
-    import docker.errors
-
-    try:
-        client.api.inspect_image(name)
-    except docker.errors.NotFound:
-        return False
-    return True
-
-
 def _build_steps(client: DockerClient, image: Mapping[str, Any], base: str) -> list[str]:
     """Return the ids of the images that ``docker build`` made between the base and the image."""
-    import docker.errors
-
     steps: list[str] = []
     parent = str(image.get("Parent") or "")
     while parent and parent != base:
-        try:
-            data = client.api.inspect_image(parent)
-        except docker.errors.NotFound:
-            break
-        if data.get("RepoTags"):
+        data = find_image(client, parent)
+        if data is None or data.get("RepoTags"):
             break
         steps.append(parent)
         parent = str(data.get("Parent") or "")

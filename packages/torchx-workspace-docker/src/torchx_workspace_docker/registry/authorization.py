@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import parse_http_list, parse_keqv_list
@@ -40,8 +41,10 @@ class Authorizer:
         self._insecure = insecure
         self._basic = ""
         self._tokens: dict[Scopes, str] = {}
-        self._credentials: Credentials | None = None
-        self._has_looked_up = False
+
+    @cached_property
+    def _credentials(self) -> Credentials | None:
+        return credentials_for(self._registry)
 
     def header(self, scopes: Scopes) -> str:
         """Return the header for requests with these scopes; empty before :meth:`authorize`."""
@@ -63,9 +66,6 @@ class Authorizer:
                 token is not valid.
             WorkspaceError: The credentials cannot be read.
         """
-        if not self._has_looked_up:
-            self._credentials = credentials_for(self._registry)
-            self._has_looked_up = True
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() == "basic":
             if self._credentials is None:

@@ -29,7 +29,7 @@ from torchx_workspace_docker.layer import (
 )
 from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.references import Reference, short_name
-from torchx_workspace_docker.registry.client import Registry
+from torchx_workspace_docker.registry.client import Repository
 from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.manifests import DOCKER_MANIFEST, Manifest, sha256
 
@@ -60,14 +60,17 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
             f"the base image {plan.base[:19]}... is the id of an image of a Docker Engine;"
             " use the name of an image in a registry"
         )
-    destination = _registry(target, cfg, push_to=target.repository)
-    source = destination if base.registry == target.registry else _registry(base, cfg)
+    connection = _connection(target, cfg)
+    destination = Repository(connection, target.repository, push=True)
+    if base.registry != target.registry:
+        connection = _connection(base, cfg)
+    source = Repository(connection, base.repository)
     manifest, from_index = _base_manifest(source, base)
     existing = _up_to_date_image(destination, target, manifest.digest)
     if existing:
         logger.info("%s exists and is up to date", image)
         return existing
-    config = source.image_config(base.repository, manifest.content["config"]["digest"])
+    config = source.image_config(manifest.content["config"]["digest"])
     if not from_index:
         _check_platform(base, config)
     quiet = bool(cfg.get("quiet"))
@@ -75,7 +78,7 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
         root = working_folder(config.get("config") or {})
         _check_links(root, plan)
         for blob in manifest.content["layers"]:
-            _copy_layer(source, base, destination, target, blob, folder, quiet)
+            _copy_layer(source, base, destination, blob, folder, quiet)
         layers: dict[str, Layer] = {}
         for files in split_into_layers(plan.files):
             key = _layer_key(root, layer_contents(files, plan.digests))
@@ -100,15 +103,15 @@ def wanted_platform() -> tuple[str, str]:
     return system or "linux", rest.partition("/")[0] or _ARCHITECTURES.get(machine, machine)
 
 
-def _registry(reference: Reference, cfg: Mapping[str, CfgVal], push_to: str = "") -> Registry:
+def _connection(reference: Reference, cfg: Mapping[str, CfgVal]) -> Connection:
     insecure = cfg.get("insecure_registries")
     is_insecure = isinstance(insecure, (list, tuple)) and reference.registry in insecure
-    return Registry(Connection(reference, insecure=is_insecure), push_to)
+    return Connection(reference, insecure=is_insecure)
 
 
-def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:
+def _base_manifest(source: Repository, base: Reference) -> tuple[Manifest, bool]:
     """Return the base's manifest, and whether it was selected from an index of platforms."""
-    found = source.manifest(base.repository, base.version)
+    found = source.manifest(base.version)
     if found is None:
         raise WorkspaceError(f"the image {base}, to which the workspace is added, does not exist")
     if not found.is_index:
@@ -122,7 +125,7 @@ def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:
         if (offered.get("os"), offered.get("architecture")) == (system, architecture):
             candidates.append(entry)
     for entry in candidates[:_MAX_CANDIDATES]:
-        image = source.manifest(base.repository, entry["digest"])
+        image = source.manifest(entry["digest"])
         if image is not None and not image.is_index:
             return image, True
     raise _wrong_platform(base, sorted(names))
@@ -151,14 +154,12 @@ def _wrong_platform(base: Reference, offered: list[str]) -> WorkspaceError:
     )
 
 
-def _up_to_date_image(destination: Registry, target: Reference, base_digest: str) -> str:
+def _up_to_date_image(destination: Repository, target: Reference, base_digest: str) -> str:
     """Return the image's digest if it was built from the base ``base_digest``, else ''."""
-    found = destination.manifest(target.repository, target.version)
-    if found is None:
+    found = destination.manifest(target.version)
+    if found is None or found.is_index:
         return ""
-    if found.is_index:
-        return ""
-    config = destination.image_config(target.repository, found.content["config"]["digest"])
+    config = destination.image_config(found.content["config"]["digest"])
     labels = (config.get("config") or {}).get("Labels") or {}
     return found.digest if labels.get(LABEL_BASE) == base_digest else ""
 
@@ -177,26 +178,26 @@ def _check_links(root: str, plan: Plan) -> None:
 
 
 def _copy_layer(
-    source: Registry,
+    source: Repository,
     base: Reference,
-    destination: Registry,
-    target: Reference,
+    destination: Repository,
     blob: Mapping[str, Any],
     folder: str,
     quiet: bool,
 ) -> None:
     """Copy a layer of the base image to the target's repository unless that repository has it."""
     digest, size = str(blob["digest"]), int(blob["size"])
-    if destination.has_blob(target.repository, digest):
+    if destination.has_blob(digest):
         return
-    if source is destination and destination.mount(target.repository, digest, base.repository):
+    is_mountable = source.connection is destination.connection
+    if is_mountable and destination.mount(digest, base.repository):
         return
     path = os.path.join(folder, "base-layer")
     with disk_errors(path), open(path, "wb+") as file:
         with Step(f"pulling a layer of {base}", size, quiet=quiet) as step:
-            source.download(base.repository, digest, size, file, step.advance)
+            source.download(digest, size, file, step.advance)
         with Step(f"pushing a layer of {base}", size, quiet=quiet) as step:
-            destination.upload(target.repository, digest, size, file, step.advance)
+            destination.upload(digest, size, file, step.advance)
 
 
 def _layer_key(root: str, contents: Mapping[str, str]) -> str:
@@ -206,7 +207,7 @@ def _layer_key(root: str, contents: Mapping[str, str]) -> str:
 
 
 def _add_layer(
-    destination: Registry,
+    destination: Repository,
     target: Reference,
     key: str,
     files: list[WorkspaceFile],
@@ -217,23 +218,23 @@ def _add_layer(
     """Return the layer of these files; push it unless it is in the target's repository."""
     # The cached layer has the same files, even if another release of zlib has compressed it.
     cached = recall("layers", key)
-    if cached is not None and destination.has_blob(target.repository, cached["digest"]):
+    if cached is not None and destination.has_blob(cached["digest"]):
         return Layer("", cached["size"], cached["digest"], cached["diff_id"])
     name = short_name(str(target))
     with Step(f"packing {name}", tar_size(files, root), quiet=quiet) as step:
         layer = make_layer(files, root, os.path.join(folder, "layer"), progress=step.advance)
-    if not destination.has_blob(target.repository, layer.digest):
+    if not destination.has_blob(layer.digest):
         with (
             Step(f"pushing {name}", layer.size, quiet=quiet) as step,
             open(layer.path, "rb") as file,
         ):
-            destination.upload(target.repository, layer.digest, layer.size, file, step.advance)
+            destination.upload(layer.digest, layer.size, file, step.advance)
     os.unlink(layer.path)
     return layer
 
 
 def _push_image(
-    destination: Registry,
+    destination: Repository,
     target: Reference,
     manifest: Manifest,
     config: Mapping[str, Any],
@@ -242,8 +243,8 @@ def _push_image(
     """Push configuration and manifest of an image, and return the manifest's digest."""
     data = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
     digest = sha256(data)
-    if not destination.has_blob(target.repository, digest):
-        destination.upload(target.repository, digest, len(data), io.BytesIO(data))
+    if not destination.has_blob(digest):
+        destination.upload(digest, len(data), io.BytesIO(data))
     layer_type = _DOCKER_LAYER if manifest.media_type == DOCKER_MANIFEST else _OCI_LAYER
     added = [
         {"mediaType": layer_type, "digest": layer.digest, "size": layer.size} for layer in layers
@@ -256,4 +257,4 @@ def _push_image(
     }
     patched.pop("annotations", None)  # The annotations describe the base image.
     content = json.dumps(patched, sort_keys=True, separators=(",", ":")).encode()
-    return destination.put_manifest(target.repository, target.version, content, manifest.media_type)
+    return destination.put_manifest(target.version, content, manifest.media_type)

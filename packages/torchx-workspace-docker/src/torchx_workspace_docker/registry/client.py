@@ -1,4 +1,4 @@
-"""Client for the manifests and blobs of a registry, by the OCI distribution API.
+"""Client for the manifests and blobs of a repository, by the OCI distribution API.
 
 The API is specified in https://github.com/opencontainers/distribution-spec/blob/main/spec.md.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
-from torchx_workspace_docker.registry import connection
 from torchx_workspace_docker.registry.authorization import Scopes
-from torchx_workspace_docker.registry.connection import Connection, is_busy, is_final
-from torchx_workspace_docker.registry.errors import RefusalError, RegistryError
+from torchx_workspace_docker.registry.connection import Connection
+from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
 from torchx_workspace_docker.registry.manifests import (
     INDEX_TYPES,
     MANIFEST_TYPES,
@@ -25,37 +25,33 @@ from torchx_workspace_docker.registry.manifests import (
 )
 from torchx_workspace_docker.registry.transport import Response
 
-#: Maximum number of attempts to push a manifest, if the registry refuses the request. A concurrent
-#: push of the same content can cause such a refusal.
-_CHECKS = 3
 _BLOCK = 1 << 20
 #: The HTTP statuses after which an upload begins again with the first byte.
 _LOST = frozenset({400, 404, 416})
 
 
-class Registry:
-    """Client for one registry.
+class Repository:
+    """Client for one repository of a registry.
 
     Args:
         connection: The connection to the registry.
-        push_to: The repository to which images are pushed; empty for none. For other repositories,
-            only the right to pull is requested, because some registries refuse a token with rights
-            that the user lacks.
+        name: The repository.
+        push: Whether images are pushed. Otherwise only the right to pull is requested, because some
+            registries refuse a token with rights that the user lacks.
     """
 
-    def __init__(self, connection: Connection, push_to: str = "") -> None:
-        self.name = connection.registry
-        self._connection = connection
-        self._push_to = push_to
-        self._unmountable: set[tuple[str, str]] = set()
+    def __init__(self, connection: Connection, name: str, push: bool = False) -> None:
+        self.connection = connection
+        self._name = name
+        self._scopes: Scopes = (f"repository:{name}:{'pull,push' if push else 'pull'}",)
+        self._mounts = True
 
     # -- The methods below read manifests and blobs.
 
-    def manifest(self, repository: str, version: str) -> Manifest | None:
+    def manifest(self, version: str) -> Manifest | None:
         """Return a manifest, or None if the repository does not have it.
 
         Args:
-            repository: The repository.
             version: A tag or a digest.
 
         Raises:
@@ -64,8 +60,7 @@ class Registry:
         """
         response = self._request(
             "GET",
-            f"/v2/{repository}/manifests/{version}",
-            repository,
+            f"manifests/{version}",
             headers={"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))},
             expected=(200, 404),
         )
@@ -73,34 +68,28 @@ class Registry:
             return None
         digest = sha256(response.data)
         if version.startswith("sha256:") and version != digest:
-            raise self._wrong_content(repository, version)
-        return Manifest.parse(
-            response.data,
-            f"{self.name}/{repository}@{digest}",
-            response.headers.get("Content-Type", ""),
-        )
+            raise self._wrong_content(version)
+        content_type = response.headers.get("Content-Type", "")
+        return Manifest.parse(response.data, self._full_name(digest), content_type)
 
-    def has_blob(self, repository: str, digest: str) -> bool:
-        """Return True if a repository has a blob."""
-        url = f"/v2/{repository}/blobs/{digest}"
-        return self._request("HEAD", url, repository, expected=(200, 404)).status == 200
+    def has_blob(self, digest: str) -> bool:
+        """Return True if the repository has a blob."""
+        return self._request("HEAD", f"blobs/{digest}", expected=(200, 404)).status == 200
 
-    def image_config(self, repository: str, digest: str) -> dict[str, Any]:
+    def image_config(self, digest: str) -> dict[str, Any]:
         """Return the configuration of an image, which is a blob.
 
         Raises:
             RegistryError: The registry does not have the blob, or sends content that is not valid
                 or has another digest.
         """
-        url = f"/v2/{repository}/blobs/{digest}"
-        data = self._request("GET", url, repository, expected=(200,)).data
+        data = self._request("GET", f"blobs/{digest}", expected=(200,)).data
         if sha256(data) != digest:
-            raise self._wrong_content(repository, digest)
-        return parse_config(data, f"{self.name}/{repository}@{digest}")
+            raise self._wrong_content(digest)
+        return parse_config(data, self._full_name(digest))
 
     def download(
         self,
-        repository: str,
         digest: str,
         size: int,
         out: IO[bytes],
@@ -109,7 +98,6 @@ class Registry:
         """Write the content of a blob to a file, and check size and digest.
 
         Args:
-            repository: The repository.
             digest: The digest of the blob.
             size: The size of the blob, in bytes.
             out: The file to write; its earlier content is removed.
@@ -119,30 +107,33 @@ class Registry:
         Raises:
             RegistryError: The registry does not answer, or sends other content.
         """
-        url = f"/v2/{repository}/blobs/{digest}"
-        for attempt in range(connection.ATTEMPTS):
+
+        def attempt() -> None:
             out.seek(0)
             out.truncate()
             received = hashlib.sha256()
-            response = self._request("GET", url, repository, expected=(200,), stream=True)
+            path = f"blobs/{digest}"
+            response = self._request_once("GET", path, expected=(200,), stream=True)
             try:
                 for chunk in response.stream(size):
                     received.update(chunk)
                     out.write(chunk)
                     progress(len(chunk))
+                if f"sha256:{received.hexdigest()}" != digest:
+                    raise self._wrong_content(digest)
             except HTTPError as e:
-                if is_final(e, attempt):
-                    raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
-                self._connection.pause(attempt)
-            if f"sha256:{received.hexdigest()}" == digest:
-                return
-            progress(-out.tell())
-        raise self._wrong_content(repository, digest)
+                progress(-out.tell())
+                raise unreachable(self.connection.registry, f"GET {path}", e) from e
+            except RegistryError:
+                progress(-out.tell())
+                raise
+
+        self.connection.retry(attempt)
 
     # -- The methods below write manifests and blobs.
 
-    def mount(self, repository: str, digest: str, source: str) -> bool:
-        """Make a blob of the repository ``source`` available in ``repository``, without a transfer.
+    def mount(self, digest: str, source: str) -> bool:
+        """Make a blob of the repository ``source`` available here, without a transfer.
 
         Returns:
             True if the blob is available; False if it has to be uploaded.
@@ -150,28 +141,25 @@ class Registry:
         Raises:
             RegistryError: The registry does not answer.
         """
-        if (repository, source) in self._unmountable:
+        if not self._mounts:
             return False
+        path = f"/v2/{self._name}/blobs/uploads/"
         query = urlencode({"mount": digest, "from": source})
-        url = f"/v2/{repository}/blobs/uploads/"
+        scopes = (*self._scopes, f"repository:{source}:pull")
+        request = partial(self.connection.request, "POST", f"{path}?{query}", scopes)
         try:
-            response = self._connection.request(
-                "POST",
-                f"{url}?{query}",
-                (*self._scopes(repository), f"repository:{source}:pull"),
-                expected=(201, 202),
-            )
+            response = self.connection.retry(partial(request, expected=(201, 202)))
         except RefusalError:  # The caller uploads the blob, if it has the right to push.
-            self._unmountable.add((repository, source))
+            self._mounts = False
             return False
         if response.status == 202:  # The registry has begun an upload instead; cancel it.
-            location = self._connection.location(response, url)
-            self._request("DELETE", location, repository, expected=range(200, 500))
+            location = self.connection.location(response, path)
+            request = partial(self.connection.request, "DELETE", location, self._scopes)
+            self.connection.retry(partial(request, expected=range(200, 500)))
         return response.status == 201
 
     def upload(
         self,
-        repository: str,
         digest: str,
         size: int,
         content: IO[bytes],
@@ -183,7 +171,6 @@ class Registry:
         upload.
 
         Args:
-            repository: The repository to upload to.
             digest: The digest of the content.
             size: The size of the content, in bytes.
             content: The file with the content, which is read from the beginning.
@@ -194,7 +181,6 @@ class Registry:
             RegistryError: The registry does not answer, or refuses the upload.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        scopes = self._scopes(repository)
         content.seek(0)
 
         def blocks() -> Iterator[bytes]:
@@ -204,83 +190,66 @@ class Registry:
                 progress(len(block))
                 yield block
 
-        for attempt in range(connection.ATTEMPTS):
-            url = _with_digest(self._begin_upload(repository), digest)
-            response: Response | None = None
+        def attempt() -> None:
+            begun = self._request("POST", "blobs/uploads/", expected=(202,))
+            location = self.connection.location(begun, f"/v2/{self._name}/blobs/uploads/")
+            separator = "&" if urlsplit(location).query else "?"
+            url = f"{location}{separator}{urlencode({'digest': digest})}"
             try:
-                response = self._connection.request_once(
-                    "PUT", url, scopes, body=blocks, headers=headers
+                self.connection.request(
+                    "PUT", url, self._scopes, body=blocks, headers=headers, expected=(201, 204)
                 )
-                if response.status in (201, 204):
-                    return
-                failure = self._connection.refused("PUT", url, response)
-                may_retry = response.status in _LOST or is_busy(response)
-            except HTTPError as e:
-                failure = self._connection.unreachable(f"upload of {repository}@{digest}", e)
-                may_retry = not isinstance(e, ReadTimeoutError)
-            # The response may be lost, or a concurrent upload may have finished first.
-            if may_retry and self.has_blob(repository, digest):
-                return
-            if not may_retry or attempt == connection.ATTEMPTS - 1:
-                raise failure
-            self._connection.pause(attempt, response)
+            except RegistryError as e:
+                e.may_retry = e.may_retry or e.status in _LOST
+                # The response may be lost, or a concurrent upload may have finished first.
+                if not e.may_retry or not self.has_blob(digest):
+                    raise
 
-    def put_manifest(self, repository: str, tag: str, data: bytes, media_type: str) -> str:
+        self.connection.retry(attempt)
+
+    def put_manifest(self, tag: str, data: bytes, media_type: str) -> str:
         """Push the manifest of an image under a tag, read it back, and return its digest.
 
-        The registry must have all blobs of the image.
+        The repository must have all blobs of the image.
 
         Raises:
             RegistryError: The registry does not answer, refuses the manifest, or stores another
                 content.
         """
-        url = f"/v2/{repository}/manifests/{tag}"
-        headers = {"Content-Type": media_type}
-        for attempt in range(_CHECKS):
-            response = self._request(
-                "PUT",
-                url,
-                repository,
-                body=data,
-                headers=headers,
-                expected=(200, 201, 202, 204, 400),
-            )
-            if response.status != 400:
-                break
-            # The registry may have read a file that a concurrent push of the same content was
-            # writing.
-            self._connection.pause(attempt)
-        else:
-            raise self._connection.refused("PUT", url, response)
+
+        def attempt() -> None:
+            try:
+                headers = {"Content-Type": media_type}
+                self._request_once("PUT", f"manifests/{tag}", body=data, headers=headers)
+            except RegistryError as e:
+                # 400: the registry may have read a file that a concurrent push of the same content
+                # was writing.
+                e.may_retry = e.may_retry or e.status == 400
+                raise
+
+        self.connection.retry(attempt)
         digest = sha256(data)
-        stored = self.manifest(repository, digest)
+        stored = self.manifest(digest)
         if stored is None or stored.data != data:
             raise RegistryError(
-                f"the registry {self.name} has not stored the manifest of {repository}:{tag} as it"
-                " was pushed"
+                f"the registry {self.connection.registry} has not stored the manifest of"
+                f" {self._name}:{tag} as it was pushed"
             )
         return digest
 
-    def _scopes(self, repository: str) -> Scopes:
-        actions = "pull,push" if repository == self._push_to else "pull"
-        return (f"repository:{repository}:{actions}",)
+    def _request_once(self, method: str, path: str, **options: Any) -> Response:
+        url = f"/v2/{self._name}/{path}"
+        return self.connection.request(method, url, self._scopes, **options)
 
-    def _request(self, method: str, url: str, repository: str, **options: Any) -> Response:
-        return self._connection.request(method, url, self._scopes(repository), **options)
+    def _request(self, method: str, path: str, **options: Any) -> Response:
+        return self.connection.retry(partial(self._request_once, method, path, **options))
 
-    def _begin_upload(self, repository: str) -> str:
-        url = f"/v2/{repository}/blobs/uploads/"
-        response = self._request("POST", url, repository, expected=(202,))
-        return self._connection.location(response, url)
+    def _full_name(self, digest: str) -> str:
+        return f"{self.connection.registry}/{self._name}@{digest}"
 
-    def _wrong_content(self, repository: str, digest: str) -> RegistryError:
+    def _wrong_content(self, digest: str) -> RegistryError:
         return RegistryError(
-            f"the registry {self.name} sends content for {repository}@{digest} that has another"
-            " digest"
+            f"the registry {self.connection.registry} sends content for {self._name}@{digest} that"
+            " has another digest",
+            may_retry=True,
         )
-
-
-def _with_digest(location: str, digest: str) -> str:
-    """Return the URL that completes an upload."""
-    separator = "&" if urlsplit(location).query else "?"
-    return f"{location}{separator}{urlencode({'digest': digest})}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import urllib3
@@ -39,6 +39,8 @@ _CERTIFICATE_ALERTS = (
     "CERTIFICATE_UNKNOWN",
 )
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
@@ -60,18 +62,35 @@ class Connection:
     ) -> None:
         self.registry = reference.registry
         self._host = reference.host
-        self._insecure = insecure or reference.is_loopback
-        # Schemes in the order of attempts. Once the registry has answered, only its scheme is left.
-        self._schemes = ["https", "http"] if self._insecure else ["https"]
-        if reference.is_loopback:
-            # Try HTTP first, because a failed TLS handshake takes longer than a failed request.
-            self._schemes.reverse()
+        # The schemes to try. HTTP is the first one for a registry of this machine, because a failed
+        # TLS handshake takes longer than a failed request.
+        self._schemes = ["http", "https"] if reference.is_loopback else ["https", "http"]
+        is_insecure = insecure or reference.is_loopback
+        # The scheme of the registry; empty while it is unknown.
+        self._scheme = "" if is_insecure else "https"
         self._own = Transport(self._host)
         # Other servers, such as the token service, never get the client certificate, and their
         # certificates are verified.
         self._others = Transport()
         self._sleep = sleep
-        self._authorizer = Authorizer(self.registry, self._insecure)
+        self._authorizer = Authorizer(self.registry, is_insecure)
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Call a function, and repeat that while the registry is busy or does not answer.
+
+        Raises:
+            RegistryError: The function raised it in the last attempt, or it is not temporary.
+        """
+        pause = _FIRST_PAUSE
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return call()
+            except RegistryError as e:
+                if not e.may_retry:
+                    raise
+                self._sleep(min(_seconds(e.retry_after, pause), _LONGEST_PAUSE))
+            pause *= 2
+        return call()
 
     def request(
         self,
@@ -81,12 +100,10 @@ class Connection:
         *,
         body: Body | None = None,
         headers: Mapping[str, str] | None = None,
-        expected: Iterable[int] = (200, 201, 202, 204),
+        expected: Collection[int] = (200, 201, 202, 204),
         stream: bool = False,
     ) -> Response:
-        """Send a request, and retry it while the registry is busy or does not answer.
-
-        A registry that accepted the request and then sent nothing is not tried again.
+        """Send a request once; obtain authorization if the registry requires it.
 
         Args:
             method: The HTTP method.
@@ -98,63 +115,81 @@ class Connection:
             stream: Whether the caller reads the content of the response.
 
         Raises:
-            RegistryError: The registry refuses the request, or does not answer the last attempt.
+            RegistryError: The registry refuses the request, does not answer, or does not accept the
+                credentials; there are none; or the response or a redirect is not valid.
         """
-        accepted = frozenset(expected)
-        options: dict[str, Any] = {"body": body, "headers": headers, "stream": stream}
-        for attempt in range(ATTEMPTS):
-            try:
-                response = self.request_once(method, url, scopes, **options)
-            except HTTPError as e:
-                if is_final(e, attempt):
-                    raise self.unreachable(f"{method} {urlsplit(url).path}", e) from e
-                self.pause(attempt)
-                continue
-            if response.status in accepted:
-                return response
-            if attempt == ATTEMPTS - 1 or not is_busy(response):
-                raise self.refused(method, url, response)
-            self.pause(attempt, response)
-        raise AssertionError("unreachable")
+        try:
+            for is_authorized in (False, True):
+                target = self.absolute(url)
+                all_headers = dict(headers or {})
+                # An upload may lead to another server's storage, which must not see the
+                # credentials.
+                authorization = self._authorizer.header(scopes)
+                if authorization and self._is_own(target):
+                    all_headers["Authorization"] = authorization
+                response = self._send(method, target, body=body, headers=all_headers, stream=stream)
+                # The target of a redirect must not ask for the credentials either.
+                if response.status != 401 or is_authorized or not self._is_own(response.url):
+                    break
+                challenge = response.headers.get("WWW-Authenticate", "")
+                self._authorizer.authorize(challenge, scopes, response.url, self._send)
+        except HTTPError as e:
+            if any(f"_ALERT_{alert}" in str(e) for alert in _CERTIFICATE_ALERTS):
+                raise RegistryError(
+                    f"the registry {self.registry} requires a client certificate: put NAME.cert"
+                    f" and NAME.key into {transport.CERTIFICATES}/{self._host}"
+                ) from e
+            raise unreachable(self.registry, f"{method} {urlsplit(url).path}", e) from e
+        if response.status in expected:
+            return response
+        raise self._refused(f"{method} {urlsplit(url).path}", response)
 
-    def request_once(
-        self,
-        method: str,
-        url: str,
-        scopes: Scopes,
-        *,
-        body: Body | None = None,
-        headers: Mapping[str, str] | None = None,
-        stream: bool = False,
-    ) -> Response:
-        """Send a request without retries; obtain authorization if the registry requires it.
+    def absolute(self, url: str) -> str:
+        """Return the URL of a path of the registry; return an absolute URL unchanged.
 
         Raises:
-            urllib3.exceptions.HTTPError: The registry does not answer.
-            RegistryError: The registry does not accept the credentials, there are none, or the
-                response or a redirect is not valid.
+            urllib3.exceptions.HTTPError: It is unknown whether the registry uses TLS, and the
+                registry does not answer.
         """
-        for is_authorized in (False, True):
-            target = self.absolute(url)
-            all_headers = dict(headers or {})
-            # An upload may lead to another server's storage, which must not see the credentials.
-            is_own = self._is_own(target)
-            authorization = self._authorizer.header(scopes)
-            if authorization and is_own:
-                all_headers["Authorization"] = authorization
-            response = self._send(method, target, url, body, all_headers, stream)
-            # The target of a redirect must not ask for the credentials either.
-            if response.status != 401 or is_authorized or not self._is_own(response.url):
-                return response
-            challenge = response.headers.get("WWW-Authenticate", "")
-            self._authorizer.authorize(challenge, scopes, response.url, self._send_anywhere)
-        return response
+        if "://" in url:
+            return url
+        self._scheme = self._scheme or self._find_scheme()
+        return f"{self._scheme}://{self._host}{url}"
+
+    def _find_scheme(self) -> str:
+        error = HTTPError()
+        for scheme in self._schemes:
+            try:
+                status = self._own.request("GET", f"{scheme}://{self._host}/v2/").status
+            except ReadTimeoutError:
+                raise
+            except HTTPError as e:
+                error = e
+                if "CERTIFICATE_VERIFY_FAILED" not in str(e):
+                    continue
+                self._own = Transport(self._host, verify=False)
+                # urllib3 would repeat its own warning for every request.
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+                logger.warning("the certificate of the registry %s is not verified", self.registry)
+                return scheme
+            # A server with TLS answers 400 to a request without TLS.
+            if scheme == "https" or status != 400:
+                return scheme
+        raise error
+
+    def location(self, response: Response, requested: str) -> str:
+        """Return the absolute URL in a response's ``Location``, by default the requested URL.
+
+        Raises:
+            RegistryError: The URL is not valid, or leads from https to http.
+        """
+        return checked_url(self.absolute(requested), response.headers.get("Location", requested))
 
     def _is_own(self, url: str) -> bool:
         """Return True if a URL has the registry's scheme, host and port."""
         return origin(url) == origin(self.absolute("/"))
 
-    def _send_anywhere(
+    def _send(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> Response:
         """Send a request to the registry or to another server, for example its token service.
@@ -175,106 +210,27 @@ class Connection:
             url = target
         raise RegistryError(f"{url:.200} redirects more than {_MAX_REDIRECTS} times")
 
-    def absolute(self, url: str) -> str:
-        """Return the URL of a path of the registry; return an absolute URL unchanged."""
-        if "://" in url:
-            return url
-        return f"{self._schemes[0]}://{self._host}{url}"
-
-    def location(self, response: Response, requested: str) -> str:
-        """Return the absolute URL in a response's ``Location``, by default the requested URL.
-
-        Raises:
-            RegistryError: The URL is not valid, or leads from https to http.
-        """
-        return checked_url(self.absolute(requested), response.headers.get("Location", requested))
-
-    def pause(self, attempt: int, response: Response | None = None) -> None:
-        """Wait before the next attempt: for the time that the registry demands, else with backoff.
+    def _refused(self, request: str, response: Response) -> RegistryError:
+        """Return the error for a request that the registry refused.
 
         Args:
-            attempt: The index of the attempt that failed, from 0.
-            response: The registry's response; None if there was none.
+            request: The method and the path of the request.
+            response: The registry's response.
         """
-        retry_after = response.headers.get("Retry-After", "") if response is not None else ""
-        self._sleep(min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE))
-
-    def unreachable(self, action: str, error: Exception) -> RegistryError:
-        """Return the error for a registry that does not answer."""
-        return unreachable(self.registry, action, error)
-
-    def refused(self, method: str, url: str, response: Response) -> RegistryError:
-        """Return the error for a request that the registry refused."""
-        request = f"{method} {urlsplit(url).path}"
-        if response.status in (401, 403):
+        status = response.status
+        if status in (401, 403):
             return RefusalError(
-                f"the registry {self.registry} refuses {request} ({response.status}):"
+                f"the registry {self.registry} refuses {request} ({status}):"
                 f" {self._authorizer.explain_refusal()}"
             )
-        kind = RegistryError if is_busy(response) else RefusalError
-        return kind(
-            f"the registry {self.registry} answers {response.status} to"
-            f" {request}{_error_text(response)}"
+        message = f"the registry {self.registry} answers {status} to {request}"
+        is_busy = status == 429 or status >= 500
+        return (RegistryError if is_busy else RefusalError)(
+            message + _error_text(response),
+            may_retry=is_busy,
+            retry_after=response.headers.get("Retry-After", ""),
+            status=status,
         )
-
-    def _send(
-        self,
-        method: str,
-        target: str,
-        url: str,
-        body: Body | None,
-        headers: Mapping[str, str],
-        stream: bool,
-    ) -> Response:
-        """Send a request; while it is unknown whether the registry uses https or http, try both."""
-        switched = False
-        while True:
-            may_switch = len(self._schemes) > 1 and not switched
-            try:
-                response = self._send_anywhere(
-                    method, target, body=body, headers=headers, stream=stream
-                )
-            except ReadTimeoutError:
-                raise
-            except HTTPError as e:
-                if _requires_certificate(e):
-                    raise RegistryError(
-                        f"the registry {self.registry} requires a client certificate: put NAME.cert"
-                        f" and NAME.key into {transport.CERTIFICATES}/{self._host}"
-                    ) from e
-                if self._insecure and self._own.verifies and "CERTIFICATE_VERIFY_FAILED" in str(e):
-                    self._own = Transport(self._host, verify=False)
-                    _warn_unverified(self.registry)
-                elif may_switch and (self._schemes[0] == "http" or _is_without_tls(e)):
-                    self._schemes.reverse()
-                    switched = True
-                else:
-                    raise
-            else:
-                # A server with TLS answers 400 to a request without TLS.
-                if not (may_switch and self._schemes[0] == "http" and response.status == 400):
-                    if self._is_own(target):
-                        del self._schemes[1:]
-                    return response
-                self._schemes.reverse()
-                switched = True
-            target = self.absolute(url)
-
-
-def is_final(error: HTTPError, attempt: int) -> bool:
-    """Return True if a request that got no response is not repeated.
-
-    Args:
-        error: The error of the request. After a whole time limit without a byte, waiting again is
-            of no use.
-        attempt: The index of the attempt, from 0.
-    """
-    return attempt == ATTEMPTS - 1 or isinstance(error, ReadTimeoutError)
-
-
-def is_busy(response: Response) -> bool:
-    """Return True if the request may succeed later: the status is 429, or 500 and above."""
-    return response.status == 429 or response.status >= 500
 
 
 def _seconds(retry_after: str, default: float) -> float:
@@ -292,19 +248,3 @@ def _error_text(response: Response) -> str:
     except Exception:
         return ""
     return f": {one_line(text)}"
-
-
-def _warn_unverified(registry: str) -> None:
-    # urllib3 would repeat its own warning for every request.
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    logger.warning("the certificate of the registry %s is not verified", registry)
-
-
-def _requires_certificate(error: Exception) -> bool:
-    """Return True if the server refused a missing or wrong client certificate."""
-    return any(f"_ALERT_{alert}" in str(error) for alert in _CERTIFICATE_ALERTS)
-
-
-def _is_without_tls(error: Exception) -> bool:
-    text = str(error)
-    return "SSL" in text or "wrong version" in text.lower() or "EOF" in text

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torchx_specs.schedulers.request_checks import text_problem
 from torchx_workspace_docker.registry.errors import RegistryError
+
+T = TypeVar("T")
 
 INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
@@ -157,20 +159,20 @@ def _is_path(value: object) -> bool:
 
 
 def _object(parent: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
-    value = parent.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise _invalid(name, "content", f"{key} is not an object")
-    return value
+    return _part(parent, key, name, dict, "an object")
 
 
 def _list(parent: Mapping[str, Any], key: str, name: str) -> list[Any]:
+    return _part(parent, key, name, list, "a list")
+
+
+def _part(parent: Mapping[str, Any], key: str, name: str, kind: type[T], wanted: str) -> T:
+    """Return a value of an object; an empty one if it is missing or null."""
     value = parent.get(key)
     if value is None:
-        return []
-    if not isinstance(value, list):
-        raise _invalid(name, "content", f"{key} is not a list")
+        return kind()
+    if not isinstance(value, kind):
+        raise _invalid(name, "content", f"{key} is not {wanted}")
     return value
 
 

@@ -88,7 +88,6 @@ class Transport:
     """
 
     def __init__(self, host: str = "", verify: bool = True) -> None:
-        self.verifies = verify
         context = _tls_context(host, verify)
         options: dict[str, Any] = {} if context is None else {"ssl_context": context}
         self._pool = urllib3.PoolManager(
