@@ -128,8 +128,8 @@ def test_commands_show_artifacts_metadata_and_lineage(
     artifacts = table(configured("tracker", "list", "artifacts", handle))
     assert sorted(row[0] for row in artifacts) == ["evaluator/0", "trainer/0", "trainer/1"]
     assert all(Path(row[1]).read_text() == row[0].partition("/")[0] for row in artifacts)
-    lineage = table(configured("tracker", "lineage", handle))
-    assert lineage == [[handle, "dataset/1", "train"]]
+    tree = configured("tracker", "lineage", handle).stdout
+    assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
 
 
 def test_parent_run_comes_from_the_flag_or_the_variable(

@@ -54,5 +54,5 @@ def test_commands_show_what_offline_replicas_recorded(configured: Torchx, tmp_pa
     # Each of the three replicas has its own W&B run, which `wandb sync` could upload.
     logs = list((tmp_path / "runs" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert [handle.encode() in log.read_bytes() for log in logs] == [True, True, True]
-    table = configured("tracker", "lineage", handle).stdout
-    assert table.splitlines()[2].split() == [handle, "dataset/1", "train"]
+    tree = configured("tracker", "lineage", handle).stdout
+    assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"

@@ -22,7 +22,7 @@ from torchx_specs.trackers.api import (
 )
 from torchx_tracker import command as command_module
 from torchx_tracker.command import command
-from torchx_tracker.printing import printable
+from torchx_tracker.printing import format_tree, printable
 
 HERE = __name__
 
@@ -141,19 +141,27 @@ def test_list_artifacts(configured: dict[str, str | None]) -> None:
     assert call("list", "artifacts", "--artifact", "model", "run").stdout == header + model
 
 
-def test_lineage_prints_the_sources_of_each_run(configured: dict[str, str | None]) -> None:
-    table = (
-        "RUN      MADE FROM    ARTIFACT\n"
-        "-------  -----------  ----------\n"
-        "run      parent       model\n"
-        "run      parent       vocab\n"
-        "run      dataset\n"
-        "parent   dataset\n"
-        "dataset  raw\n"
-        "child    run          weights\n"
+def test_lineage_prints_a_tree(configured: dict[str, str | None]) -> None:
+    tree = (
+        "run\n"
+        "├─ made from\n"
+        "│  ├─ parent (model, vocab)\n"
+        "│  │  └─ dataset\n"
+        "│  │     └─ raw\n"
+        "│  └─ dataset ...\n"
+        "└─ made into\n"
+        "   └─ child (by weights)\n"
     )
-    assert call("lineage", "run").stdout == table
-    assert call("list", "lineage", "run").stdout == table
+    assert call("lineage", "run").stdout == tree
+    assert call("list", "lineage", "run").stdout == tree
+
+
+def test_tree_shows_each_run_of_a_cycle_once() -> None:
+    links = [LineageLink(str(n), str((n + 1) % 3000)) for n in range(3000)]
+    drawn = format_tree("0", links).splitlines()
+    assert len(drawn) == 1 + 2 * 3001
+    assert drawn[3000].endswith("└─ 2999")
+    assert drawn[3001].endswith("└─ 0 ...")
 
 
 def test_output_as_json_and_yaml(configured: dict[str, str | None]) -> None:
@@ -233,7 +241,7 @@ def test_missing_records_are_noted_on_stderr(
     assert result.stderr == "torchx: run 'nope' has no metadata\n"
     assert "no artifact 'x'" in call("list", "artifacts", "--artifact", "x", "run").stderr
     alone = call("lineage", "alone")
-    assert len(alone.stdout.splitlines()) == 2  # The table has no rows.
+    assert alone.stdout == "alone\n"
     assert "no sources and no descendants" in alone.stderr
 
 

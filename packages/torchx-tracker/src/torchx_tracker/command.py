@@ -16,7 +16,7 @@ import click
 from torchx_specs.errors import TorchXError, TrackerError
 from torchx_specs.plugins.records import load_object
 from torchx_specs.redaction import masked_text
-from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, table_text, write
+from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, format_tree, table_text, write
 
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import Lineage, TrackerBase
@@ -96,8 +96,11 @@ def _list_runs(parent_run_id: str | None, tracker_name: str | None, output_forma
     """List the runs."""
     filters = {} if parent_run_id is None else {"parent_run_id": parent_run_id}
     found = _query(tracker_name, lambda tracker: sorted(tracker.run_ids(**filters)))
-    rows = ([run_id] for ids in found.values() for run_id in ids)
-    _print(found, output_format, {"trackers": found}, ["JOB ID"], rows)
+    if output_format == TABLE:
+        ids = dict.fromkeys(run_id for ids in found.values() for run_id in ids)
+        _print(table_text(["JOB ID"], [[run_id] for run_id in ids]), found.exit_code)
+    else:
+        _print(as_plain({"trackers": found}, output_format), found.exit_code)
 
 
 for _name in ("jobs", "runs"):
@@ -116,9 +119,13 @@ def list_metadata(run_id: str, tracker_name: str | None, output_format: str) -> 
     """Show the metadata of a run."""
     found = _query(tracker_name, lambda tracker: dict(tracker.metadata(run_id)))
     _note_if_empty(found, f"run '{run_id}' has no metadata")
-    rows = ([key, str(value)] for pairs in found.values() for key, value in pairs.items())
-    document = {"run_id": run_id, "trackers": found}
-    _print(found, output_format, document, ["ID", "VALUE"], rows)
+    if output_format == TABLE:
+        rows = _distinct(
+            [key, str(value)] for pairs in found.values() for key, value in pairs.items()
+        )
+        _print(table_text(["ID", "VALUE"], rows), found.exit_code)
+    else:
+        _print(as_plain({"run_id": run_id, "trackers": found}, output_format), found.exit_code)
 
 
 @list_.command("artifacts")
@@ -140,28 +147,28 @@ def list_artifacts(
     )
     missing = "no artifacts" if name is None else f"no artifact '{name}'"
     _note_if_empty(found, f"run '{run_id}' has {missing}")
-    rows = (
-        [str(a["name"]), str(a["path"]), str(a["metadata"] or "")]
-        for artifacts in found.values()
-        for a in artifacts
-    )
-    document = {"run_id": run_id, "trackers": found}
-    _print(found, output_format, document, ["ARTIFACT", "PATH", "METADATA"], rows)
+    if output_format == TABLE:
+        rows = _distinct(
+            [str(a["name"]), str(a["path"]), str(a["metadata"] or "")]
+            for artifacts in found.values()
+            for a in artifacts
+        )
+        _print(table_text(["ARTIFACT", "PATH", "METADATA"], rows), found.exit_code)
+    else:
+        _print(as_plain({"run_id": run_id, "trackers": found}, output_format), found.exit_code)
 
 
 def _show_lineage(run_id: str, tracker_name: str | None, output_format: str) -> None:
-    """Show the ancestors and descendants of a run: the sources of each."""
+    """Show the ancestors and descendants of a run as a tree."""
     found = _query(tracker_name, lambda tracker: tracker.lineage(run_id))
     empty = {name: lineage.sources or lineage.descendants for name, lineage in found.items()}
     _note_if_empty(empty, f"run '{run_id}' has no sources and no descendants")
-    rows = (
-        [link.run_id, link.source_run_id, link.artifact_name or ""]
-        for lineage in found.values()
-        for link in _links(lineage)
-    )
-    plain = {name: _lineage_data(lineage) for name, lineage in found.items()}
-    document = {"run_id": run_id, "trackers": plain}
-    _print(found, output_format, document, ["RUN", "MADE FROM", "ARTIFACT"], rows)
+    if output_format == TABLE:
+        links = [link for lineage in found.values() for link in _links(lineage)]
+        _print(format_tree(run_id, links), found.exit_code)
+    else:
+        plain = {name: _lineage_data(lineage) for name, lineage in found.items()}
+        _print(as_plain({"run_id": run_id, "trackers": plain}, output_format), found.exit_code)
 
 
 for _group in (command, list_):
@@ -240,6 +247,11 @@ def _lineage_data(lineage: Lineage) -> dict[str, Any]:
     }
 
 
+def _distinct(rows: Iterable[list[str]]) -> list[list[str]]:
+    """Return each row once, because several trackers may have the same records."""
+    return [list(row) for row in dict.fromkeys(map(tuple, rows))]
+
+
 def _note_if_empty(found: dict[str, Any], text: str) -> None:
     if not any(found.values()):
         _note(text)
@@ -249,21 +261,8 @@ def _note(text: str) -> None:
     click.echo(f"torchx: {masked_text(' '.join(text.split()))}", err=True)
 
 
-def _print(
-    found: _Results[Any],
-    output_format: str,
-    document: dict[str, Any],
-    headers: list[str],
-    rows: Iterable[list[str]],
-) -> None:
-    """Print the document as JSON or YAML, or a table with each row once; exit after a failure.
-
-    Several trackers may have the same records.
-    """
-    if output_format == TABLE:
-        write(table_text(headers, [list(row) for row in dict.fromkeys(map(tuple, rows))]))
-    else:
-        write(as_plain(document, output_format))
-    if found.exit_code:
+def _print(text: str, exit_code: int) -> None:
+    write(text)
+    if exit_code:
         sys.stdout.flush()
-        raise click.exceptions.Exit(found.exit_code)
+        raise click.exceptions.Exit(exit_code)
