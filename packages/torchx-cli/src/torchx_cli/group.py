@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.exit_codes import ARGV_KEY
-from torchx_runner.installed_schedulers import plugin_manager
-from torchx_specs.errors import ConfigError, PluginError, nearest
-from torchx_specs.plugins.manager import get_manager
+from torchx_cli.runner_context import usable_manager
+from torchx_specs.errors import PluginError, nearest
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.catalog import Catalog
@@ -168,11 +167,7 @@ def load_command(record: CommandPlugin) -> click.Command:
 
 
 def _catalog() -> Catalog[CommandPlugin]:
-    try:
-        manager = plugin_manager()
-    except ConfigError:  # help still works; a command that needs the file reports the error
-        manager = get_manager()
-    return manager.commands()
+    return usable_manager().commands()
 
 
 def _with_handles(words: list[str]) -> list[str]:

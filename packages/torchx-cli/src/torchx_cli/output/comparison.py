@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +12,6 @@ from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.submissions.app_changes import flattened
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.redaction import masked, masked_value
 
 if TYPE_CHECKING:
@@ -103,20 +100,8 @@ def differing(runs: Sequence[ComparedRun]) -> list[str]:
 
 def _outcomes(runner: Runner, subjects: Sequence[Subject]) -> list[tuple[str | None, float | None]]:
     """Return the state and the duration of each app."""
-    ask = partial(_outcome, runner)
-    handles = [subject.handle for subject in subjects if subject.outcome is None]
-    remote = [handle for handle in handles if not _is_local(runner, handle)]
     with ThreadPoolExecutor(_READERS) as pool:
-        found = dict(zip(remote, pool.map(ask, remote), strict=True))
-    # Reading the records of this machine needs the processor, so threads would only be slower.
-    found.update({handle: ask(handle) for handle in handles if handle not in found})
-    return [subject.outcome or found[subject.handle] for subject in subjects]
-
-
-def _is_local(runner: Runner, handle: str) -> bool:
-    with suppress(TorchXError):
-        return bool(runner.features(parse_app_handle(handle).scheduler_backend).client_jobs)
-    return False
+        return list(pool.map(lambda one: one.outcome or _outcome(runner, one.handle), subjects))
 
 
 def _outcome(runner: Runner, handle: str) -> tuple[str | None, float | None]:
