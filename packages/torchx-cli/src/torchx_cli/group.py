@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.exit_codes import ARGV_KEY
-from torchx_cli.runner_context import usable_manager
-from torchx_specs.errors import PluginError, nearest
+from torchx_runner.installed_schedulers import plugin_manager
+from torchx_specs.errors import ConfigError, PluginError, nearest
+from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import CommandPlugin
 
 
@@ -164,6 +166,17 @@ def load_command(record: CommandPlugin) -> click.Command:
             f"command '{record.name}' of {record.origin} is not a click.Command: {loaded!r:.100}"
         )
     return loaded
+
+
+def usable_manager() -> PluginManager:
+    """Return the plugins without those that ``.torchxconfig`` disables, if it can be read.
+
+    A command that needs the file reports that it cannot be read.
+    """
+    try:
+        return plugin_manager()
+    except ConfigError:
+        return get_manager()
 
 
 def _catalog() -> Catalog[CommandPlugin]:

@@ -6,15 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from torchx_runner.installed_schedulers import plugin_manager
-from torchx_specs.errors import ConfigError, UnknownAppException
-from torchx_specs.plugins.manager import get_manager
+from torchx_specs.errors import UnknownAppException
 
 if TYPE_CHECKING:
     from torchx_cli.logs.reader import LogBlocks
     from torchx_runner import Runner
     from torchx_specs.model.status import AppStatus
-    from torchx_specs.plugins.manager import PluginManager
 
 
 @contextmanager
@@ -40,17 +37,6 @@ def _untracked_variables(scheduler: str) -> Mapping[str, str]:
     from torchx_runner.default_tracker import job_variables
 
     return job_variables(scheduler)
-
-
-def usable_manager() -> PluginManager:
-    """Return the plugins without those that ``.torchxconfig`` disables, if it can be read.
-
-    A command that needs the file reports that it cannot be read.
-    """
-    try:
-        return plugin_manager()
-    except ConfigError:
-        return get_manager()
 
 
 def existing_status(runner: Runner, app_handle: str) -> AppStatus:

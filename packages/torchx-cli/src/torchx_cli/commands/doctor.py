@@ -19,11 +19,11 @@ from torchx_cli.doctor.run_checks import (
     run_checks,
 )
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
+from torchx_cli.group import usable_manager
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_cli.output.times import duration_option
-from torchx_cli.runner_context import usable_manager
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
     split_host,

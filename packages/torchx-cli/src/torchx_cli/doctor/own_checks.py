@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.runner_context import usable_manager
+from torchx_cli.group import load_command, usable_manager
 from torchx_runner.installed_schedulers import InstalledSchedulers, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
@@ -186,7 +186,6 @@ def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
     from torchx_cli.arguments.command import Command, option_keys
-    from torchx_cli.group import load_command
 
     catalog = usable_manager().commands()
     if name not in catalog:
