@@ -58,8 +58,8 @@ def test_upstream_installed_after_ours_is_reported(python_and_pip: tuple[Path, P
     (message,) = install_problems(python)
     ours = f"torchx {__version__}"
     assert message.startswith(
-        f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx': the module"
-        " of torchx-nightly is imported, from "
+        f"torchx-nightly 2026.10.26 and {ours} both install the module 'torchx', which is"
+        " imported from "
     )
     assert message.endswith(
         "; run: pip uninstall torchx-nightly; pip install --force-reinstall --no-deps"
@@ -78,7 +78,7 @@ def test_ours_installed_after_upstream_is_reported(python_and_pip: tuple[Path, P
     pip("install", "--no-deps", UPSTREAM)
     pip("install", "--no-deps", "--no-index", "--no-build-isolation", str(FACADE))
     (message,) = install_problems(python)
-    assert "their files are mixed in " in message
+    assert "both install the module 'torchx', which is imported from " in message
     shown = plugins(python)
     assert shown["conflicts"] == []
     assert [p for p in shown["problems"] if p["stage"] != "install"] == []

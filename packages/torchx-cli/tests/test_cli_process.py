@@ -385,13 +385,13 @@ def test_second_torchx_in_another_folder_is_a_problem(site: Site) -> None:
     (told,) = told_of_torchx(site, first, second)
     assert told["distribution"] == "torchx-nightly"
     assert told["message"] == (
-        "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx': the module of"
-        f" torchx-nightly is imported, from {first}; run: pip uninstall torchx-nightly; pip install"
-        " --force-reinstall --no-deps torchx==1.0.0 torchx-cli==1.0.0"
+        "torchx-nightly 2026.1.1 and torchx 1.0.0 both install the module 'torchx', which is"
+        f" imported from {first}; run: pip uninstall torchx-nightly; pip install --force-reinstall"
+        " --no-deps torchx==1.0.0 torchx-cli==1.0.0"
     )
     assert "torchx-nightly 2026.1.1  install" in site.run("plugins").stdout
     (told,) = told_of_torchx(site, second, first)
-    assert f"it is imported from {second}" in told["message"]
+    assert f"which is imported from {second}; run" in told["message"]
 
 
 def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
 
     install_torchx(tmp_path, "torchx", "0.7.0")
     ((owner, message),) = conflicts([str(tmp_path)])
-    assert str(owner) == "torchx 0.7.0"
+    assert (owner.name, owner.version) == ("torchx", "0.7.0")
     assert message == (
         "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew; run:"
         f" pip uninstall torchx; pip install torchx=={__version__}"
@@ -412,7 +412,7 @@ def test_second_torchx_in_the_same_folder_is_a_problem(site: Site) -> None:
     install_torchx(folder, "torchx", "1.0.0", ours=True)
     install_torchx(folder, "torchx-nightly", "2026.1.1")
     (told,) = told_of_torchx(site, folder)
-    assert f"their files are mixed in {folder}" in told["message"]
+    assert f"which is imported from {folder}; run" in told["message"]
 
 
 def test_plugins_are_blocked_by_variable_and_by_file(site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,25 @@ def test_data_has_the_fields_and_metrics(two_runs: None, tracker: None, cli: Any
     everything = json.loads(cli("compare", "--json", "--all", "@1").out)[0]["fields"]
     assert everything["scheduler"] == "fake"
     assert everything["name"] == "train"
+
+
+@pytest.mark.parametrize("output", ["json", "table", "csv", "markdown"])
+def test_secrets_in_arguments_of_roles_are_masked(cli: Any, plugin: Any, output: str) -> None:
+    for name, secret in (("one", "one11"), ("two", "two22")):
+        role: dict[str, Any] = {
+            "name": "r",
+            "image": "i",
+            "entrypoint": "e",
+            "args": ["--api-key", secret],
+        }
+        role["resource"] = {"cpu": 1, "gpu": 0, "memMB": 1}
+        Path(f"{name}.json").write_text(json.dumps({"name": name, "roles": [role]}))
+        assert cli("run", f"{name}.json").code == 0
+    result = cli("compare", "--no-metrics", "-o", output, "@1", "@2")
+    assert result.code == 0
+    assert "args[1]" in result.out
+    assert "one11" not in result.out
+    assert "two22" not in result.out
 
 
 def test_metrics_have_columns(two_runs: None, tracker: None, cli: Any) -> None:

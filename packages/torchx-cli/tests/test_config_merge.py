@@ -51,16 +51,21 @@ def test_merge_ends_a_last_line_without_newline(newline: str) -> None:
         assert merged == newline.join([existing, *added, ""])
 
 
-def test_merge_changes_an_indented_file_and_skips_indented_values() -> None:
-    existing = "  [slurm]\n  partition = gpu\n    [local_cwd]\n  # why\n  [local_cwd]\n"
+def test_merge_skips_indented_values() -> None:
+    existing = "[slurm]\n  partition = gpu\n    [local_cwd]\n\n# why\n[local_cwd]\n  # none\n"
     merged, _ = configure.merge(existing, ADDITION, "file")
     assert merged == (
-        "  [slurm]\n  partition = gpu\n    [local_cwd]\n  time = 1\n  # why\n"
-        "  [local_cwd]\n  log_dir = None\n"
+        "[slurm]\n  partition = gpu\n    [local_cwd]\ntime = 1\n\n# why\n"
+        "[local_cwd]\nlog_dir = None\n  # none\n"
     )
     sections = parse_config(merged, "file").sections
     assert sections["slurm"] == {"partition": "gpu\n[local_cwd]", "time": "1"}
     assert sections["local_cwd"] == {"log_dir": "None"}
+
+
+def test_merge_refuses_an_indented_header() -> None:
+    with pytest.raises(ConfigError, match=r"file: remove the spaces before \[slurm\]"):
+        configure.merge("  [slurm]\n  partition = gpu\n", ADDITION, "file")
 
 
 def test_merge_into_an_empty_file() -> None:

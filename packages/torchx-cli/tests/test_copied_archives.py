@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_cli.commands.inside.archives import holds_folder, pack, pack_file, read_file, unpack
+from torchx_cli.commands.inside.archives import holds_folder, pack, unpack
 from torchx_specs.errors import RequestError
 
 
@@ -98,7 +98,7 @@ def test_a_link_that_leads_out_is_left_out(
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("name", ["root/again", "root/a/again"])
-def test_a_hard_link_to_a_link_that_leads_out_from_there_is_left_out(
+def test_a_hard_link_to_a_link_is_left_out(
     tmp_path: Path, name: str, format: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     buffer = io.BytesIO()
@@ -116,7 +116,7 @@ def test_a_hard_link_to_a_link_that_leads_out_from_there_is_left_out(
     unpack([buffer.getvalue()], str(tmp_path / "copy"))
     assert os.readlink(tmp_path / "copy" / "a" / "b" / "up") == "../../c"
     assert not os.path.lexists(tmp_path / "copy" / name.removeprefix("root/"))
-    assert "leads out of the copy" in caplog.text
+    assert "a hard link to a link" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
@@ -195,22 +195,6 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
 def test_a_missing_target_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file or directory"):
         unpack(archive(("a", b"x")), str(tmp_path / "no" / "copy"))
-
-
-def test_only_a_file_goes_to_standard_output() -> None:
-    chunks: list[bytes] = []
-    read_file(archive(("a", b"content")), chunks.append)
-    assert b"".join(chunks) == b"content"
-    for members in (("a", None), ("a", "link")):
-        with pytest.raises(RequestError, match="is not a regular file"):
-            read_file(archive(members), chunks.append)
-
-
-def test_a_stream_becomes_a_file(tmp_path: Path) -> None:
-    chunks: list[bytes] = []
-    pack_file(io.BytesIO(b"data"), "name", chunks.append)
-    unpack(chunks, str(tmp_path / "copy"))
-    assert (tmp_path / "copy").read_bytes() == b"data"
 
 
 def test_a_folder_in_an_archive_is_recognised() -> None:

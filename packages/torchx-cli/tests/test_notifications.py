@@ -238,7 +238,7 @@ def test_dry_run_notifies_nobody(cli: Any, components: str, types: NotifierTypes
     assert types.sent == []
 
 
-# -- torchx watch and watch_scheduler
+# -- torchx watch
 
 
 def test_watch_shows_each_state_and_notifies_once(cli: Any, app: Any, types: NotifierTypes) -> None:
@@ -289,44 +289,16 @@ def test_watch_goes_on_after_an_error_of_the_scheduler(
     assert "answers again" in result.err
 
 
-def test_watch_needs_handles_or_a_scheduler(cli: Any, app: Any) -> None:
-    for words in ([], ["-s", "fake", "@1"]):
-        result = cli("watch", *words)
-        assert (result.code, "Give HANDLEs, or -s" in result.error) == (2, True)
-    assert cli("watch", "-s", "nosuch").code == 2
+def test_watch_needs_handles_of_a_known_scheduler(cli: Any, app: Any) -> None:
+    assert cli("watch").code == 2
     assert cli("watch", "nosuch://s/a").code == 2
 
 
-def test_watch_of_a_scheduler_sees_apps_of_others(
-    cli: Any, plugin: Any, types: NotifierTypes
-) -> None:
-    """The first query yields the apps that have not ended, and later queries yield each change."""
-    from torchx_cli.launch.watching import Change, watch_scheduler
-    from torchx_cli.runner_context import open_runner
-
-    plugin.add("old", "old", states=[AppState.FAILED])
-    plugin.add("ends", "ends", states=[AppState.RUNNING])
-    plugin.add("vanishes", "vanishes", states=[AppState.RUNNING])
-    seen: list[tuple[str, str | None]] = []
-
-    def see(change: Change) -> None:
-        seen.append((change.name, None if change.status is None else change.status.state.name))
-
-    with open_runner() as runner:
-        changes = watch_scheduler(runner, "fake", (), 0.05)
-        see(next(changes))
-        see(next(changes))
-        plugin.apps["ends"].states = [AppState.SUCCEEDED]
-        see(next(changes))
-        del plugin.apps["vanishes"]
-        see(next(changes))
-        plugin.add("new", "new", states=[AppState.FAILED])
-        see(next(changes))
-        changes.close()
-    assert seen == [
-        ("ends", "RUNNING"),
-        ("vanishes", "RUNNING"),
-        ("ends", "SUCCEEDED"),
-        ("vanishes", None),
-        ("new", "FAILED"),
-    ]
+def test_watch_ends_when_the_last_app_has_ended(cli: Any, plugin: Any, app: Any) -> None:
+    app.states = [AppState.SUCCEEDED]
+    plugin.add("theirs", "theirs", states=[AppState.RUNNING, AppState.RUNNING, AppState.SUCCEEDED])
+    result = cli("watch", "--interval", "0.1s", HANDLE, "fake://torchx/theirs")
+    assert result.code == 0
+    shown = [line.split()[2:5] for line in result.out.splitlines()]
+    assert shown[0] == [HANDLE, "first", "SUCCEEDED"]
+    assert shown[-1] == ["fake://torchx/theirs", "theirs", "SUCCEEDED"]

@@ -52,10 +52,19 @@ def test_table_is_not_truncated_on_a_narrow_terminal(
     output.write_table(["APP HANDLE", "APP STATUS"], [[h, "SUCCEEDED"] for h in handles])
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == ["APP", "HANDLE", "APP", "STATUS"]
-    if term == "dumb":
-        assert set(lines[0]) == {"-", " "}
-        del lines[0]  # the line below the headers
-    assert [line.split() for line in lines] == [[h, "SUCCEEDED"] for h in handles]
+    assert set(lines[0]) == {"-", " "}
+    assert [line.split() for line in lines[1:]] == [[h, "SUCCEEDED"] for h in handles]
+
+
+def test_states_in_a_table_are_coloured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(colors, "is_terminal", lambda stream: True)
+    monkeypatch.setenv("TERM", "xterm")
+    output.write_table(["APP", "STATE", "AGE"], [["FAILED", "FAILED", "1 s"], ["a", "RUNNING", ""]])
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert first == "FAILED  \x1b[31mFAILED\x1b[0m   1 s"
+    assert second == "a       \x1b[34mRUNNING\x1b[0m"
 
 
 @pytest.mark.parametrize(

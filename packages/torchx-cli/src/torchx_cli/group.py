@@ -15,14 +15,14 @@ from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.catalog import Catalog
+    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import CommandPlugin
 
 
 # The sections of the help, with their commands in order; plugins of others come last.
 _GROUPS = {
-    "Launch": "run rerun sweep builtins components lint runopts",
-    "Watch": "status log list cancel wait watch describe history compare diff dashboard tracker"
-    " delete",
+    "Launch": "run rerun sweep builtins lint runopts",
+    "Watch": "status log list cancel wait watch describe history compare dashboard tracker delete",
     "Get in": "shell exec cp forward",
     "Set up": "doctor configure config plugins workspace conformance",
 }
@@ -168,12 +168,19 @@ def load_command(record: CommandPlugin) -> click.Command:
     return loaded
 
 
-def _catalog() -> Catalog[CommandPlugin]:
+def usable_manager() -> PluginManager:
+    """Return the plugins without those that ``.torchxconfig`` disables, if it can be read.
+
+    A command that needs the file reports that it cannot be read.
+    """
     try:
-        manager = plugin_manager()
-    except ConfigError:  # help still works; a command that needs the file reports the error
-        manager = get_manager()
-    return manager.commands()
+        return plugin_manager()
+    except ConfigError:
+        return get_manager()
+
+
+def _catalog() -> Catalog[CommandPlugin]:
+    return usable_manager().commands()
 
 
 def _with_handles(words: list[str]) -> list[str]:

@@ -32,33 +32,26 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def execute(argv: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code; see :func:`main`."""
-    options = GlobalOptions()
     arguments = sys.argv[1:] if argv is None else list(argv)
-
-    def body() -> None:
-        if "_TORCHX_COMPLETE" in os.environ:
-            from torchx_cli.completion.answer import answer
-
-            answer(torchx, arguments)
-            return
-        # click's main() is not used: it handles errors, interrupts and closed pipes differently.
-        with torchx.make_context("torchx", arguments, obj=options) as ctx:
-            torchx.invoke(ctx)
+    if "_TORCHX_COMPLETE" not in os.environ:
+        return run_command(torchx, arguments)
+    from torchx_cli.completion.answer import answer
 
     with prepared_streams():
-        return exit_code_of(body, options)
+        return exit_code_of(lambda: answer(torchx, arguments), GlobalOptions())
 
 
 def run_command(command: click.Command, argv: Sequence[str]) -> int:
-    """Run one sub-command without the group, and return its exit code.
+    """Run the command or, without the group, one sub-command, and return its exit code.
 
     Args:
-        command: The sub-command.
-        argv: The arguments after the name of the sub-command.
+        command: The command.
+        argv: The arguments after the name of the command.
     """
     options = GlobalOptions()
 
     def body() -> None:
+        # click's main() is not used: it handles errors, interrupts and closed pipes differently.
         ctx = command.make_context(command.name, list(argv), obj=options, **_SETTINGS)
         with ctx:
             command.invoke(ctx)

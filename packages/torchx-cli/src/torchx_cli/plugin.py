@@ -11,7 +11,6 @@ from torchx_specs.plugins.records import CheckPlugin, CommandPlugin
 _COMMANDS = {
     "builtins": ("builtins:command", "List the installed components."),
     "cancel": ("apps.cancel_and_delete:cancel", "Cancel apps, and keep their records."),
-    "components": ("components:command", "Create components from templates."),
     "config": ("config:command", "Show the configuration, and where each value is set."),
     "configure": ("configure:command", "Write a .torchxconfig with the options of schedulers."),
     "cp": ("inside.cp:command", "Copy files from or to a replica of an app."),
@@ -21,7 +20,6 @@ _COMMANDS = {
         "submissions.compare:command",
         "Show what differs between apps, and their metrics.",
     ),
-    "diff": ("submissions.diff:command", "Show how two apps differ."),
     "doctor": ("doctor:command", "Check this installation and the schedulers."),
     "exec": ("inside.exec:exec_command", "Run a command in a replica of an app."),
     "forward": ("inside.forward:command", "Forward ports of this machine to a replica of an app."),

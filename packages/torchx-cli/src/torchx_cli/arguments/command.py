@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -76,21 +77,19 @@ class ConfiguredDefaults(Mapping[str, Any]):
     def __init__(self, command: click.Command, ctx: click.Context) -> None:
         self._command = command
         self._ctx = ctx
-        self._values: dict[str, Any] | None = None
 
-    def _load(self) -> dict[str, Any]:
-        if self._values is None:
-            self._values = dict(_configured_values(self._command, self._ctx))
-        return self._values
+    @functools.cached_property
+    def _values(self) -> dict[str, Any]:
+        return dict(_configured_values(self._command, self._ctx))
 
     def __getitem__(self, name: str) -> Any:
-        return self._load()[name]
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._load())
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._load())
+        return len(self._values)
 
 
 def option_keys(command: click.Command) -> dict[str, click.Option]:

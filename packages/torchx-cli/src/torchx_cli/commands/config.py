@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
 import click
 
-from torchx_cli.arguments.command import Command, long_key
+from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
 from torchx_cli.completion.values import complete_sections
 from torchx_cli.output.printing import TABLE, Column, write_data, write_rows
 from torchx_runner.config import api as config
 from torchx_runner.config.line_numbers import key_lines
-from torchx_runner.installed_schedulers import ConfigurableSchedulers
-from torchx_specs.errors import RequestError, TorchXError, nearest
+from torchx_runner.installed_schedulers import ConfigurableSchedulers, plugin_manager
+from torchx_specs.errors import RequestError, nearest
 from torchx_specs.formats.documents import read_text_file
 from torchx_specs.redaction import masked_value
 
@@ -33,20 +31,12 @@ def command() -> None:
 @command.command("show", cls=Command)
 @click.option("--origin", is_flag=True, help="Show where each value is set: the file and the line.")
 @click.option("--all", "with_hidden", is_flag=True, help="Show also values that do not apply.")
-@click.option(
-    "--defaults",
-    "with_defaults",
-    is_flag=True,
-    help="Show also the default values of options: of each given scheduler and cli:COMMAND, or of"
-    " all schedulers if no section is given.",
-)
 @output_option
 @click.argument("sections", metavar="[SECTION]...", nargs=-1, shell_complete=complete_sections)
 def show(
     sections: tuple[str, ...],
     origin: bool,
     with_hidden: bool,
-    with_defaults: bool,
     output_format: str,
 ) -> None:
     """Show the configuration that applies in this directory.
@@ -58,10 +48,11 @@ def show(
 
     \b
     torchx config show --origin slurm cli:run
-    torchx --profile big config show --origin --defaults slurm
+    torchx --profile big config show --origin slurm
     """
     found = config.list_values()
-    _check_sections(sections, {value.section for value in found})
+    if sections:
+        _check_sections(sections, {value.section for value in found})
     values = [
         value
         for value in found
@@ -69,9 +60,6 @@ def show(
     ]
     lines = {path: key_lines(read_text_file(path)) for path in {v.path for v in values}}
     rows = [_data(value, lines[value.path]) for value in values]
-    if with_defaults:
-        given = {(value.section, value.key) for value in values if value.effective}
-        rows += [row for row in _defaults(sections) if (row["section"], row["key"]) not in given]
     if not sections or _ENVIRONMENT in sections:
         rows += _variables()
     if output_format != TABLE:
@@ -91,19 +79,14 @@ def _check_sections(sections: tuple[str, ...], configured: set[str]) -> None:
     Raises:
         RequestError: No file has the section, and no scheduler or command has its name.
     """
-    if not sections:
-        return
-    known = configured | {_ENVIRONMENT} | set(ConfigurableSchedulers())
+    commands = [f"cli:{name}" for name in plugin_manager().commands().names()]
+    known = configured | {_ENVIRONMENT, *ConfigurableSchedulers(), *commands}
     for section in sections:
-        prefix, _, name = section.partition(config.CONFIG_PREFIX_DELIM)
-        if prefix == "cli":
-            _command(section, name)
-        elif section not in known:
-            hint = nearest(section, known)
-            text = (
-                f"no configuration file has a section [{section}], and no scheduler has this name"
+        if section not in known:
+            raise RequestError(
+                f"no configuration file has a section [{section}], and no scheduler or command has"
+                f" this name;{nearest(section, known)}".rstrip(";")
             )
-            raise RequestError(f"{text};{hint}".rstrip(";"))
 
 
 def _data(value: config.ConfigValue, lines: dict[tuple[str, str], int]) -> dict[str, Any]:
@@ -143,46 +126,6 @@ def _variables() -> list[dict[str, Any]]:
         for name, value in sorted(os.environ.items())
         if name.startswith("TORCHX")
     ]
-
-
-def _defaults(sections: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the default values of options; without sections, those of all schedulers.
-
-    Args:
-        sections: Names of schedulers, and ``cli:COMMAND``; other sections have no defaults.
-    """
-    installed = ConfigurableSchedulers()
-    for name in sorted(installed):
-        if not sections or name in sections:
-            try:
-                opts = config.get_run_opts(name)
-            except TorchXError as e:
-                logging.getLogger(__name__).warning("%s; its defaults are left out", e)
-                continue
-            for key, opt in opts:
-                if not opt.is_required:
-                    yield _row(name, key, str(opt.default), "default")
-    for section in sections:
-        prefix, _, name = section.partition(":")
-        if prefix == "cli":
-            yield from _command_defaults(section, name)
-
-
-def _command_defaults(section: str, name: str) -> Iterator[dict[str, Any]]:
-    context = click.get_current_context()
-    for param in _command(section, name).params:
-        if isinstance(param, click.Option) and param.expose_value:
-            default = param.get_default(context)
-            yield _row(section, long_key(param), str(default), "default")
-
-
-def _command(section: str, name: str) -> click.Command:
-    context = click.get_current_context()
-    group = context.find_root().command
-    found = group.get_command(context, name) if isinstance(group, click.Group) else None
-    if found is None:
-        raise RequestError(f"[{section}]: there is no command '{name}'")
-    return found
 
 
 def _where(row: dict[str, Any]) -> str:

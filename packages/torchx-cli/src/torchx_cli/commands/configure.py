@@ -101,7 +101,7 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
         path: The file, for error messages.
 
     Raises:
-        ConfigError: The file is malformed.
+        ConfigError: The file is malformed, or the header of a section is indented.
     """
     have = {
         name: {_fold(key) for key in keys}
@@ -115,8 +115,7 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     for name, entries in _sections(addition):
         missing = [line for line in entries if _fold(_key(line)) not in have.get(name, ())]
         if name in have:
-            at, indent = _end_of_section(lines, name)
-            new = [indent + line for line in missing]
+            at, new = _end_of_section(lines, name, path), missing
         else:
             at = len(lines)
             new = [*([""] if lines and lines[-1].strip() else []), f"[{name}]", *missing]
@@ -159,30 +158,16 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
     return sections
 
 
-def _end_of_section(lines: list[str], name: str) -> tuple[int, str]:
-    """Return where a section ends, and the indentation of its last key or header.
-
-    The section ends after its last line that is neither blank nor a comment. As in configparser, a
-    line that is indented further than the key before it continues the value of this key.
-    """
-    inside = after_key = False
-    level = end = 0
-    indent = ""
-    for number, line in enumerate(lines):
-        text = line.strip()
-        if not text or text[0] in "#;":
-            continue
-        spaces = len(line) - len(line.lstrip())
-        if not (after_key and spaces > level):
-            header = _HEADER.match(text)
-            if header:
-                inside = header["name"] == name
-            level, after_key = spaces, not header
-            if inside:
-                indent = line[:spaces]
-        if inside:
-            end = number + 1
-    return end, indent
+def _end_of_section(lines: list[str], name: str, path: str) -> int:
+    """Return where a section ends: after its last line that is neither blank nor a comment."""
+    headers = {n: found["name"] for n, line in enumerate(lines) if (found := _HEADER.match(line))}
+    start = next((n for n, header in headers.items() if header == name), None)
+    if start is None:  # configparser accepts it
+        raise ConfigError(f"{path}: remove the spaces before [{name}]; nothing changed")
+    end = next((n for n in headers if n > start), len(lines))
+    while not lines[end - 1].strip() or lines[end - 1].lstrip()[0] in "#;":
+        end -= 1
+    return end
 
 
 def _key(line: str) -> str:

@@ -19,18 +19,17 @@ from torchx_cli.doctor.run_checks import (
     run_checks,
 )
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
+from torchx_cli.group import usable_manager
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_cli.output.times import duration_option
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
-    plugin_manager,
     split_host,
     unknown_scheduler,
 )
 from torchx_specs.errors import ConfigError
-from torchx_specs.plugins.manager import get_manager
 
 _COLORS = {OK: "GREEN", WARNING: "ORANGE", ERROR: "RED"}
 
@@ -62,10 +61,7 @@ def command(scheduler: str | None, timeout: float | None, output_format: str) ->
     default, if a configuration file has a section for it, or if you submitted a job to it. The exit
     code is 2 for errors of the installation or the configuration, and 3 for errors of schedulers.
     """
-    try:
-        manager = plugin_manager()
-    except ConfigError:  # a check reports this error
-        manager = get_manager()
+    manager = usable_manager()
     installed = list(manager.schedulers().names())
     if scheduler is not None and scheduler not in installed:
         raise unknown_scheduler(scheduler, InstalledSchedulers())

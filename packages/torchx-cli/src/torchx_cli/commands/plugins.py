@@ -162,6 +162,7 @@ def _texts(records: list[Any]) -> list[str]:
 
 
 def _as_text(data: dict[str, Any]) -> str:
+    records = [(kind, *_table(kind, data[kind])) for kind in (*KINDS, "components")]
     sections = [
         (
             "distributions",
@@ -171,43 +172,39 @@ def _as_text(data: dict[str, Any]) -> str:
                  "enabled" if d["enabled"] else "disabled"]
                 for d in data["distributions"]
             ],
-        )
-    ]  # fmt: skip
-    for kind in (*KINDS, "components"):
-        if kind == "named_resources":
-            sections.append(("named resources", *_resources(data[kind])))
-            continue
-        rows = [[r["name"], _from(r), r["summary"]] for r in data[kind]]
-        sections.append((kind.replace("_", " "), ["NAME", "FROM", "SUMMARY"], rows))
-    sections.append(
+        ),
+        *records,
         (
             "overrides",
             ["KIND", "NAME", "GIVEN BY", "INSTEAD OF"],
             [[o["kind"], o["name"], o["by"], ", ".join(o["hidden"])] for o in data["overrides"]],
-        )
-    )
-    sections.append(
+        ),
         (
             "conflicts",
             ["KIND", "NAME", "CLAIMED BY"],
             [[c["kind"], c["name"], ", ".join(c["claimed_by"])] for c in data["conflicts"]],
-        )
-    )
-    sections.append(
+        ),
         (
             "problems",
             ["PLUGIN", "STAGE", "MESSAGE"],
             [[_from(p), p["stage"], p["message"]] for p in data["problems"]],
-        )
-    )
+        ),
+    ]  # fmt: skip
     shown = [
-        f"{title}:\n\n{_indented(format_table(headers, rows))}\n"
+        f"{title.replace('_', ' ')}:\n\n{_indented(format_table(headers, rows))}\n"
         for title, headers, rows in sections
         if rows
     ]
     if not (data["conflicts"] or data["problems"]):
         shown.append("no problems\n")
     return "\n".join(shown)
+
+
+def _table(kind: str, rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and the rows of the table of one kind of plugin."""
+    if kind == "named_resources":
+        return _resources(rows)
+    return ["NAME", "FROM", "SUMMARY"], [[r["name"], _from(r), r["summary"]] for r in rows]
 
 
 def _from(row: dict[str, Any]) -> str:

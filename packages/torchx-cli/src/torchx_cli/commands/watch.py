@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import (
-    any_scheduler_option,
-    cfg_option,
-    notify_option,
-    optional_handles_argument,
-    output_option,
-)
-from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.arguments.options import handles_argument, notify_option, output_option
 from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.watching import watch_handles, watch_scheduler
+from torchx_cli.launch.watching import watch_handles
 from torchx_cli.logs.copies import required_copies
 from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
@@ -43,18 +36,14 @@ _STOP_SECONDS = 5.0
 
 
 @click.command("watch", cls=Command)
-@any_scheduler_option("Watch all apps of this scheduler instead of HANDLEs.")
-@cfg_option
 @notify_option(
     "Send a notification when an app ends, as in [notifier:NAME] of .torchxconfig; may be repeated."
 )
 @click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
 @duration_option("--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]")
 @output_option
-@optional_handles_argument
+@handles_argument
 def command(
-    scheduler: str | None,
-    scheduler_args: tuple[str, ...],
     notify: tuple[str, ...],
     save: bool,
     interval: float | None,
@@ -63,25 +52,17 @@ def command(
 ) -> None:
     """Show when apps change their state, and notify when they end.
 
-    With HANDLEs, the command ends when all of these apps have ended. With -s, it watches all apps
-    of the scheduler, also those that are submitted later, until it is interrupted. The apps
-    continue when the command ends, but nothing is sent or saved any more.
+    The command ends when all of these apps have ended. The apps continue if it is interrupted, but
+    nothing is sent or saved any more.
 
     \b
     Exit codes: 0 if all apps succeeded; 1 if one failed, was cancelled or does not exist.
     """
-    if bool(app_handles) == (scheduler is not None):
-        raise click.UsageError("which apps? Give HANDLEs, or -s for all apps of a scheduler")
-    if scheduler_args and app_handles:
-        raise click.UsageError("-cfg belongs to -s; HANDLEs need no options")
     seconds = _INTERVAL if interval is None else max(interval, 0.1)
     copies = required_copies() if save else None
     deliveries = open_deliveries(notify) if notify else None
     with open_runner() as runner:
-        if scheduler is not None:
-            changes = watch_scheduler(runner, choose_scheduler(scheduler), scheduler_args, seconds)
-        else:
-            changes = watch_handles(runner, app_handles, seconds)
+        changes = watch_handles(runner, app_handles, seconds)
         limit: float | None = _STOP_SECONDS
         try:
             has_failed = _show(runner, changes, output_format, deliveries, copies)

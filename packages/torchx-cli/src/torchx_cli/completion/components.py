@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from click.shell_completion import CompletionItem
+import click
+from click.shell_completion import CompletionItem, ShellComplete
 
-from torchx_cli.completion.values import LAST_WORD
+from torchx_cli.completion.values import LAST_WORD, complete_files
 from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_specs.components.source import (
     ComponentSource,
@@ -19,8 +21,6 @@ from torchx_specs.components.source import (
 )
 
 if TYPE_CHECKING:
-    import click
-
     from torchx_specs.components.signature import ComponentParameter, ComponentSignature
 
 
@@ -114,8 +114,8 @@ def _signature(component: str) -> ComponentSignature | None:
     return None
 
 
-def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Iterator[CompletionItem]:
-    """Yield the words that may follow the name of a component.
+def _arguments(component: str, given: Sequence[str], incomplete: str) -> list[CompletionItem[str]]:
+    """Return the words that may follow the name of a component.
 
     Args:
         component: The component.
@@ -123,62 +123,45 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         incomplete: The last word.
     """
     known = _signature(component)
-    parameters = known.parameters if known else ()
-    by_option = {_key(option): p for p in parameters for option in p.options}
-    has_varargs = known is not None and known.varargs is not None
-    used: set[str] = set()
-    pending: ComponentParameter | None = None
-    for word in given:
-        if pending is not None:
-            pending = None
-            continue
-        if word == "--" or not word.startswith("-"):
-            yield CompletionItem(incomplete, type="file")  # arguments of the component's program
-            return
-        name, equals, _ = word.partition("=")
-        found = by_option.get(_key(name)) or by_option.get(_key(name.replace("--no-", "--", 1)))
-        if found is not None:
-            used.add(found.name)
-            pending = None if equals or found.is_flag else found
-    if pending is not None:
-        yield from _values(pending, incomplete)
-        return
-    name, equals, value = incomplete.partition("=")
-    if equals and _key(name) in by_option:
-        yield from _values(by_option[_key(name)], value)
-        return
-    if incomplete.startswith("-") or not has_varargs:
-        for parameter in parameters:
-            repeats = parameter.converter is not None and parameter.converter.is_repeatable
-            if parameter.name not in used or repeats:
-                for option in (*parameter.options, *parameter.negations):
-                    if _key(option).startswith(_key(incomplete)):
-                        yield CompletionItem(option)
-        if not given and "--help".startswith(incomplete):
-            yield CompletionItem("--help")
-    if not incomplete.startswith("-") and (has_varargs or known is None):
-        yield CompletionItem(incomplete, type="file")
+    typed = incomplete.partition("=")[0]
+    params: list[click.Parameter] = [_option(p, typed) for p in known.parameters] if known else []
+    if known is None or known.varargs is not None:
+        params.append(click.Argument(["arguments"], nargs=-1, shell_complete=complete_files))
+    settings = {"allow_interspersed_args": False}
+    command = click.Command(component, params=params, context_settings=settings)
+    return ShellComplete(command, {}, component, "").get_completions([*given], incomplete)
 
 
-def _values(parameter: ComponentParameter, incomplete: str) -> Iterator[CompletionItem]:
+def _option(parameter: ComponentParameter, typed: str) -> click.Option:
+    """Return the option of a parameter; ``--flag=``, if it is typed, needs a value."""
+    *others, last = parameter.options
+    is_flag = parameter.is_flag and typed not in parameter.options
+    if is_flag:
+        last = "/".join((last, *parameter.negations))
+    return click.Option(
+        [parameter.name, *others, last],
+        is_flag=is_flag,
+        multiple=parameter.converter is not None and parameter.converter.is_repeatable,
+        shell_complete=partial(_values, parameter),
+    )
+
+
+def _values(
+    parameter: ComponentParameter, ctx: click.Context, option: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
     converter = parameter.converter
     if converter is None:  # the command line accepts no value
-        return
+        return []
     choices = ("true", "false") if converter.is_flag else converter.choices
-    is_list = not converter.is_scalar
-    before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
-    for choice in choices:
-        if choice.startswith(last):
-            yield CompletionItem(f"{before}{comma}{choice}")
-    if parameter.name == "h" and not choices:
+    is_resource = parameter.name == "h" and not choices
+    if is_resource:
         from torchx_specs.resources.registry import named_resources
 
-        names = [name for name in named_resources if name.startswith(incomplete)]
-        for name in names:
-            yield CompletionItem(name)
-    elif converter.takes_text:
-        yield CompletionItem(incomplete, type="file")
-
-
-def _key(option: str) -> str:
-    return option.replace("_", "-")
+        choices = tuple(named_resources)
+    before, comma, last = ("", "", incomplete)
+    if not converter.is_scalar:
+        before, comma, last = incomplete.rpartition(",")
+    found = [CompletionItem(f"{before}{comma}{c}") for c in choices if c.startswith(last)]
+    if converter.takes_text and not is_resource:
+        found.append(CompletionItem(incomplete, type="file"))
+    return found

@@ -9,16 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager, split_host
+from torchx_cli.group import load_command, usable_manager
+from torchx_runner.installed_schedulers import InstalledSchedulers, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
-from torchx_specs.plugins.manager import get_manager
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.manager import PluginManager
 
 #: The oldest and the newest Python version that the tests use.
 _OLDEST, _NEWEST = (3, 10), (3, 13)
@@ -53,7 +52,7 @@ def check_plugins(cfg: Cfg, /) -> Iterator[CheckResult]:
     """
     from torchx_cli.commands.plugins import KINDS
 
-    manager = _manager()
+    manager = usable_manager()
     catalogs: dict[str, Any] = {kind: getattr(manager, kind)() for kind in KINDS}
     manager.components()
     for problem in manager.problems:
@@ -79,7 +78,7 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
         (problem, command)
         for problem, _, command in (message.partition("; run: ") for _, message in conflicts())
     ]
-    names = {r.origin.distribution for r in _manager().registrations} | {"torchx"}
+    names = {r.origin.distribution for r in usable_manager().registrations} | {"torchx"}
     problems += [
         (problem, f"pip install '{requirement}'")
         for problem, requirement in unmet_requirements(sorted(filter(None, names)))
@@ -187,9 +186,8 @@ def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
     from torchx_cli.arguments.command import Command, option_keys
-    from torchx_cli.group import load_command
 
-    catalog = _manager().commands()
+    catalog = usable_manager().commands()
     if name not in catalog:
         return None
     try:
@@ -198,10 +196,3 @@ def _keys_of_command(name: str) -> list[str] | None:
         return None
     extra = command.extra_keys if isinstance(command, Command) else frozenset()
     return sorted(extra.union(option_keys(command)))
-
-
-def _manager() -> PluginManager:
-    try:
-        return plugin_manager()
-    except ConfigError:  # check_configuration reports the error
-        return get_manager()

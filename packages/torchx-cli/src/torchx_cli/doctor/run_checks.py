@@ -72,14 +72,20 @@ def run_checks(
     """
     if timeout is None:
         timeout = on_this_machine(CHECK_SECONDS)
-    running = [_RunningCheck(record, options) for record in records]
-    for check in running:
-        check.start()
+    running = []
+    for record in records:
+        outcomes: list[Outcome] = []
+        # A daemon: a check that hangs must not keep the process from ending.
+        thread = threading.Thread(target=_run, args=(record, options, outcomes), daemon=True)
+        thread.start()
+        running.append((record, thread, outcomes))
     end = _waited() + timeout
-    for check in running:
-        while check.is_alive() and (left := end - _waited()) > 0:
-            check.join(left)
-    return [outcome for check in running for outcome in check.report(timeout)]
+    for record, thread, outcomes in running:
+        while thread.is_alive() and (left := end - _waited()) > 0:
+            thread.join(left)
+        if thread.is_alive():
+            outcomes.append(_too_late(record, timeout))
+    return [outcome for _, _, outcomes in running for outcome in list(outcomes)]
 
 
 def _waited() -> float:
@@ -87,37 +93,23 @@ def _waited() -> float:
     return time.monotonic() - time.process_time()
 
 
-class _RunningCheck(threading.Thread):
-    """Runs one check, and collects its results."""
+def _run(record: CheckPlugin, options: Options, outcomes: list[Outcome]) -> None:
+    """Run one check, and add its results to ``outcomes``."""
+    try:
+        for result in record.load()(options(subject_of(record))) or ():
+            outcomes.append(_checked(record, result))  # noqa: PERF401 - kept if the next one hangs
+    except BaseException as e:
+        # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
+        outcomes.append(_broken(record, f"{type(e).__name__}: {one_line(e)}"))
 
-    def __init__(self, record: CheckPlugin, options: Options) -> None:
-        # A daemon: a check that hangs must not keep the process from ending.
-        super().__init__(name=record.name, daemon=True)
-        self._record = record
-        self._options = options
-        self._outcomes: list[Outcome] = []
 
-    def run(self) -> None:
-        record = self._record
-        try:
-            for result in record.load()(self._options(subject_of(record))) or ():
-                self._outcomes.append(_checked(record, result))
-        except BaseException as e:
-            # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
-            self._outcomes.append(_broken(record, f"{type(e).__name__}: {one_line(e)}"))
-
-    def report(self, timeout: float) -> list[Outcome]:
-        """Return the results so far, and an error if the check has not ended."""
-        outcomes = list(self._outcomes)
-        if self.is_alive():
-            record = self._record
-            problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
-            # The checks of the installation only compute: it is the machine that is slow.
-            level, also = ERROR, "; check the network and the address of the service"
-            if subject_of(record) == INSTALLATION:
-                level, also = WARNING, ""
-            outcomes.append(_outcome(record, level, problem, f"give a longer --timeout{also}"))
-        return outcomes
+def _too_late(record: CheckPlugin, timeout: float) -> Outcome:
+    problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
+    if subject_of(record) == INSTALLATION:
+        # The checks of the installation only compute: it is the machine that is slow.
+        return _outcome(record, WARNING, problem, "give a longer --timeout")
+    remedy = "give a longer --timeout; check the network and the address of the service"
+    return _outcome(record, ERROR, problem, remedy)
 
 
 def _checked(record: CheckPlugin, result: object) -> Outcome:

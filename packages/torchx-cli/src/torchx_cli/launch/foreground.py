@@ -106,8 +106,8 @@ def follow_in_foreground(
     try:
         if logs is not None:
             logs.start()
-            _wait_for_logs(runner, app_handle, logs, changes)
-        status = runner.wait(app_handle, wait_interval=1 if owned else 10, observe=changes.observe)
+        interval = 1 if owned or show_logs else 10
+        status = runner.wait(app_handle, wait_interval=interval, observe=changes.observe)
     except KeyboardInterrupt as e:
         _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
@@ -115,17 +115,6 @@ def follow_in_foreground(
     if status is None:
         raise UnknownAppException(app_handle)
     return status
-
-
-def _wait_for_logs(
-    runner: Runner, app_handle: str, logs: _BackgroundLogs, changes: StateChanges
-) -> None:
-    """Return once the logs or the app have ended."""
-    while not logs.wait(1.0):
-        status = runner.status(app_handle)
-        if status is None or status.is_terminal():
-            return
-        changes.observe(status)
 
 
 def _interrupted(

@@ -6,16 +6,13 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.launch.reports import intervals
-from torchx_cli.listing import list_apps
 from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -38,6 +35,10 @@ class Change(NamedTuple):
     status: AppStatus | None
 
 
+#: Changes, the error that ended a thread, and None for each thread that has ended.
+_Found = queue.SimpleQueue["Change | Exception | None"]
+
+
 def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> Iterator[Change]:
     """Yield the changes of some apps until all of them have ended.
 
@@ -56,161 +57,13 @@ def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> It
     groups: dict[str, list[str]] = {}
     for handle in handles:
         groups.setdefault(parse_app_handle(handle).scheduler_backend, []).append(handle)
-    return _changes([_HandlePoller(runner, group, interval) for group in groups.values()])
-
-
-def watch_scheduler(
-    runner: Runner, scheduler: str, scheduler_args: Sequence[str], interval: float
-) -> Iterator[Change]:
-    """Yield the changes of all apps of a scheduler, without an end.
-
-    Apps that had ended before the first query are not yielded.
-
-    Args:
-        runner: The runner.
-        scheduler: Name of the scheduler.
-        scheduler_args: The values of ``-cfg``.
-        interval: The pause between two queries, in seconds.
-
-    Raises:
-        RequestError: An option of the scheduler is wrong.
-    """
-    return _changes([_SchedulerPoller(runner, scheduler, scheduler_args, interval)])
-
-
-class _Poller(threading.Thread):
-    """Queries apps in a thread; ``None`` in the queue means that the thread has ended.
-
-    Args:
-        runner: The runner.
-        pauses: The pauses between two rounds of queries, in seconds.
-
-    Attributes:
-        found: Receives the changes, and the error that ends the thread.
-        stopped: Ends the thread.
-        states: The state of each app that was last reported; None if none was.
-        names: The names of apps that the journal may not have.
-    """
-
-    def __init__(self, runner: Runner, pauses: Iterable[float]) -> None:
-        super().__init__(name="watch", daemon=True)
-        self.found: queue.SimpleQueue[Change | Exception | None] = queue.SimpleQueue()
-        self.stopped = threading.Event()
-        self.states: dict[str, AppState | None] = {}
-        self.names: dict[str, str] = {}
-        self._runner = runner
-        self._pauses = pauses
-        self._failing: set[str] = set()
-
-    def run(self) -> None:
-        try:
-            for pause in self._pauses:
-                for handle in self.due():
-                    self._query(handle)
-                if self.has_ended() or self.stopped.wait(pause):
-                    break
-        except Exception as e:  # the consumer's thread raises it
-            self.found.put(e)
-        finally:
-            self.found.put(None)
-
-    def due(self) -> list[str]:
-        """Return the apps to query."""
-        raise NotImplementedError
-
-    def has_ended(self) -> bool:
-        """Return True if no app is to be queried any more."""
-        return False
-
-    @contextmanager
-    def queries(self, what: str) -> Iterator[None]:
-        """Return a context for a query; log its error, unless the previous query failed, too.
-
-        A RequestError is raised instead, because the next query would fail in the same way.
-        """
-        try:
-            yield
-        except RequestError:
-            raise
-        except Exception as e:
-            if what not in self._failing:
-                self._failing.add(what)
-                logger.warning("%s: %s; it is queried again", what, one_line(e))
-        else:
-            if what in self._failing:
-                self._failing.remove(what)
-                logger.info("%s answers again", what)
-
-    def _query(self, handle: str) -> None:
-        """Query an app, and report its status unless its state was reported before."""
-        with self.queries(handle):
-            status = self._runner.status(handle)
-            if status is None or status.state != self.states.get(handle):
-                self.found.put(Change(handle, self.names.get(handle) or _name(handle), status))
-            if status is None:
-                self.states.pop(handle, None)
-            else:
-                self.states[handle] = status.state
-
-
-class _HandlePoller(_Poller):
-    """Queries some apps until they have ended."""
-
-    def __init__(self, runner: Runner, handles: Iterable[str], interval: float) -> None:
-        super().__init__(runner, intervals(min(0.1, interval), interval))
-        self.states.update(dict.fromkeys(handles))
-
-    def due(self) -> list[str]:
-        return [h for h, state in self.states.items() if state is None or not is_terminal(state)]
-
-    def has_ended(self) -> bool:
-        return not self.due()
-
-
-class _SchedulerPoller(_Poller):
-    """Lists the apps of a scheduler, and queries those whose states have changed.
-
-    The status of an app has more details than the list, and is newer.
-    """
-
-    def __init__(
-        self, runner: Runner, scheduler: str, scheduler_args: Sequence[str], interval: float
-    ) -> None:
-        super().__init__(runner, repeat(interval))
-        self._scheduler = scheduler
-        self._scheduler_args = scheduler_args
-        self._is_first = True
-
-    def due(self) -> list[str]:
-        with self.queries(self._scheduler):
-            apps = list_apps(self._scheduler, self._scheduler_args)
-            listed = {app.app_handle: app.state for app in apps}
-            self.names.update({app.app_handle: app.name for app in apps})
-            if self._is_first:
-                self._is_first = False
-                self.states.update({h: state for h, state in listed.items() if is_terminal(state)})
-            changed = [h for h, state in listed.items() if self.states.get(h) != state]
-            return changed + [
-                handle
-                for handle, state in self.states.items()
-                if handle not in listed and state is not None and not is_terminal(state)
-            ]
-        return []
-
-
-def _name(handle: str) -> str:
-    """Return the name of an app in the journal, or the id of an app that others submitted."""
-    submission = find_submission(handle)
-    return parse_app_handle(handle).app_id if submission is None else submission.name
-
-
-def _changes(pollers: Sequence[_Poller]) -> Iterator[Change]:
-    found: queue.SimpleQueue[Change | Exception | None] = queue.SimpleQueue()
-    running = len(pollers)
+    found: _Found = queue.SimpleQueue()
+    stopped = threading.Event()
+    for group in groups.values():
+        arguments = (runner, group, interval, found, stopped)
+        threading.Thread(target=_poll, args=arguments, name="watch", daemon=True).start()
+    running = len(groups)
     try:
-        for poller in pollers:
-            poller.found = found
-            poller.start()
         while running:
             item = found.get()
             if isinstance(item, Exception):
@@ -220,5 +73,49 @@ def _changes(pollers: Sequence[_Poller]) -> Iterator[Change]:
             else:
                 yield item
     finally:
-        for poller in pollers:
-            poller.stopped.set()
+        stopped.set()
+
+
+def _poll(
+    runner: Runner,
+    handles: Iterable[str],
+    interval: float,
+    found: _Found,
+    stopped: threading.Event,
+) -> None:
+    """Query apps until they have ended, and report each new state."""
+    states: dict[str, AppState | None] = dict.fromkeys(handles)
+    failing: set[str] = set()
+    try:
+        for pause in intervals(min(0.1, interval), interval):
+            for handle, before in list(states.items()):
+                try:
+                    status = runner.status(handle)
+                except RequestError:
+                    raise
+                except Exception as e:
+                    if handle not in failing:
+                        failing.add(handle)
+                        logger.warning("%s: %s; it is queried again", handle, one_line(e))
+                    continue
+                if handle in failing:
+                    failing.remove(handle)
+                    logger.info("%s answers again", handle)
+                if status is None or status.state != before:
+                    found.put(Change(handle, _name(handle), status))
+                if status is None or status.is_terminal():
+                    del states[handle]
+                else:
+                    states[handle] = status.state
+            if not states or stopped.wait(pause):
+                break
+    except Exception as e:  # the consumer's thread raises it
+        found.put(e)
+    finally:
+        found.put(None)
+
+
+def _name(handle: str) -> str:
+    """Return the name of an app in the journal, or the id of an app that others submitted."""
+    submission = find_submission(handle)
+    return parse_app_handle(handle).app_id if submission is None else submission.name

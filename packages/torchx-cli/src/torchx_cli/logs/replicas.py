@@ -95,7 +95,11 @@ def select_replicas(runner: Runner, identifier: str) -> tuple[str, list[tuple[st
 
 
 def replicas_now(
-    runner: Runner, source: LogSource, *, only_failed: bool = False
+    runner: Runner,
+    source: LogSource,
+    *,
+    only_failed: bool = False,
+    changes: StateChanges | None = None,
 ) -> list[tuple[str, int]] | None:
     """Return the selected replicas as role and index now; None if the app has not started yet.
 
@@ -103,20 +107,26 @@ def replicas_now(
         runner: The runner.
         source: The app, role and replicas.
         only_failed: Whether to return only the replicas that have failed.
+        changes: Logs the state of an app that has not started; None logs nothing.
 
     Raises:
         RequestError: The app has no such role or replica.
         UnknownAppException: The app does not exist.
     """
-    named = _named_for_double(runner, source)
-    if named is not None:
-        return named
+    if source.role is not None and source.replicas is not None and is_double(runner):
+        # A test double may never report that its app has started, so do not wait for that.
+        return [(source.role, index) for index in source.replicas]
     status = runner.status(source.app_handle)
     if status is None:
         raise UnknownAppException(source.app_handle)
     if not is_started(status.state):
+        if changes is not None:
+            changes.observe(status)
         return None
-    replicas = _replicas_of(runner, source)
+    app = runner.describe(source.app_handle)
+    if app is None:
+        raise UnknownAppException(source.app_handle)
+    replicas = selected_replicas(app, source)
     if not only_failed:
         return replicas
     failed = {
@@ -142,36 +152,11 @@ def started_replicas(
         RequestError: The app has no such role or replica.
         UnknownAppException: The app does not exist.
     """
-    named = _named_for_double(runner, source)
-    if named is not None:
-        return named
     changes = changes or StateChanges()
-    for interval in intervals():
-        status = runner.status(source.app_handle)
-        if status is None:
-            raise UnknownAppException(source.app_handle)
-        if is_started(status.state):
-            break
-        changes.observe(status)
-        time.sleep(interval)
-    return _replicas_of(runner, source)
-
-
-def _named_for_double(runner: Runner, source: LogSource) -> list[tuple[str, int]] | None:
-    """Return the replicas that an identifier names if the runner is a test double, else None.
-
-    A test double may never report that its app has started, so do not wait for that.
-    """
-    if source.role is None or source.replicas is None or not is_double(runner):
-        return None
-    return [(source.role, index) for index in source.replicas]
-
-
-def _replicas_of(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
-    app = runner.describe(source.app_handle)
-    if app is None:
-        raise UnknownAppException(source.app_handle)
-    return selected_replicas(app, source)
+    pauses = intervals()
+    while (replicas := replicas_now(runner, source, changes=changes)) is None:
+        time.sleep(next(pauses))
+    return replicas
 
 
 def selected_replicas(app: AppDef, source: LogSource) -> list[tuple[str, int]]:

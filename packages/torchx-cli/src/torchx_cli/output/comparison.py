@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +12,7 @@ from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.submissions.app_changes import flattened
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.redaction import masked_value
+from torchx_specs.redaction import masked, masked_value
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -52,6 +49,7 @@ class ComparedRun(NamedTuple):
         state: The state; None if the app is unknown to its scheduler.
         duration: The time from the start to the end, in seconds; None if one of them is unknown.
         fields: Arguments, environment, image and other fields, by name; secrets are not masked.
+        shown: The same fields for the output, with secrets masked.
         metrics: What the run has recorded, by name.
     """
 
@@ -59,6 +57,7 @@ class ComparedRun(NamedTuple):
     state: str | None
     duration: float | None
     fields: dict[str, Any]
+    shown: dict[str, Any]
     metrics: dict[str, Metric]
 
 
@@ -78,13 +77,15 @@ def compared(
     """
     found = _outcomes(runner, subjects)
     metrics = recorded([subject.handle for subject in subjects], trackers, histories=True)
-    fields = _fields([subject.submission for subject in subjects])
-    return [
-        ComparedRun(subject.handle, state, duration, {**own, **subject.parameters}, values)
-        for subject, (state, duration), own, values in zip(
-            subjects, found, fields, metrics, strict=True
-        )
-    ]
+    by_call = _have_one_component(subjects)
+    runs = []
+    for subject, (state, duration), values in zip(subjects, found, metrics, strict=True):
+        app = (subject.submission and subject.submission.app) or {}
+        fields = _fields(subject, app, by_call)
+        shown = _fields(subject, masked(app), by_call)
+        shown = {name: masked_value(name.rpartition(".")[2], v) for name, v in shown.items()}
+        runs.append(ComparedRun(subject.handle, state, duration, fields, shown, values))
+    return runs
 
 
 def differing(runs: Sequence[ComparedRun]) -> list[str]:
@@ -97,27 +98,10 @@ def differing(runs: Sequence[ComparedRun]) -> list[str]:
     ]
 
 
-def masked_field(name: str, value: Any) -> Any:
-    """Return the value of a field for the output, with secrets masked."""
-    return masked_value(name.rpartition(".")[2], value)
-
-
 def _outcomes(runner: Runner, subjects: Sequence[Subject]) -> list[tuple[str | None, float | None]]:
     """Return the state and the duration of each app."""
-    ask = partial(_outcome, runner)
-    handles = [subject.handle for subject in subjects if subject.outcome is None]
-    remote = [handle for handle in handles if not _is_local(runner, handle)]
     with ThreadPoolExecutor(_READERS) as pool:
-        found = dict(zip(remote, pool.map(ask, remote), strict=True))
-    # Reading the records of this machine needs the processor, so threads would only be slower.
-    found.update({handle: ask(handle) for handle in handles if handle not in found})
-    return [subject.outcome or found[subject.handle] for subject in subjects]
-
-
-def _is_local(runner: Runner, handle: str) -> bool:
-    with suppress(TorchXError):
-        return bool(runner.features(parse_app_handle(handle).scheduler_backend).client_jobs)
-    return False
+        return list(pool.map(lambda one: one.outcome or _outcome(runner, one.handle), subjects))
 
 
 def _outcome(runner: Runner, handle: str) -> tuple[str | None, float | None]:
@@ -135,19 +119,17 @@ def _duration(status: AppStatus | None) -> float | None:
     return max(0.0, round((status.ended - status.started).total_seconds(), 3))
 
 
-def _fields(submissions: Sequence[Submission | None]) -> list[dict[str, Any]]:
-    """Return the fields of apps; those of unknown apps are empty.
-
-    If one component made all apps, its arguments stand for those of the roles.
-    """
-    known = [one for one in submissions if one is not None]
-    components = {one.component for one in known}
-    by_call = len(components) == 1 and "" not in components
-    return [{} if one is None else _fields_of(one, by_call) for one in submissions]
+def _have_one_component(subjects: Iterable[Subject]) -> bool:
+    """Return True if one component made all known apps: its arguments stand for the roles'."""
+    components = {one.submission.component for one in subjects if one.submission is not None}
+    return len(components) == 1 and "" not in components
 
 
-def _fields_of(submission: Submission, by_call: bool) -> dict[str, Any]:
-    app = submission.app or {}
+def _fields(subject: Subject, app: Mapping[str, Any], by_call: bool) -> dict[str, Any]:
+    """Return the fields of an app; those of an unknown app are its parameters only."""
+    submission = subject.submission
+    if submission is None:
+        return {**subject.parameters}
     roles = [dict(role) for role in app.get("roles", ())]
     fields: dict[str, Any] = {}
     if by_call:
@@ -162,4 +144,4 @@ def _fields_of(submission: Submission, by_call: bool) -> dict[str, Any]:
     fields["scheduler"] = submission.scheduler
     fields["commit"] = submission.git_commit
     fields["code"] = submission.workspace_digest
-    return fields
+    return {**fields, **subject.parameters}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_cli.output.colors import is_dumb, is_terminal
+from torchx_cli.output.colors import is_terminal, paint
 from torchx_cli.output.standard_streams import write_utf8
 from torchx_specs.errors import one_line
 
@@ -79,20 +80,22 @@ def fits_terminal(columns: Iterable[Column], rows: Iterable[Any]) -> bool:
         return True
     from shutil import get_terminal_size
 
-    headers, cells = table_cells(columns, rows)
-    widths = (max(map(len, column)) for column in zip(headers, *cells, strict=True))
-    return sum(widths) + 2 * (len(headers) - 1) <= get_terminal_size().columns
+    from torchx_kit.text.tables import format_table
+
+    lines = format_table(*table_cells(columns, rows)).splitlines()
+    return max(map(len, lines)) <= get_terminal_size().columns
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table: aligned text for scripts and dumb terminals, coloured on other terminals."""
-    # On a dumb terminal, rich truncates all cells to a table of 80 columns.
-    if is_terminal(sys.stdout) and not is_dumb():
-        _write_rich(headers, rows)
-    else:
-        from torchx_kit.text.tables import format_table
+    """Write a table; on a terminal, states are coloured."""
+    from torchx_kit.text.tables import format_table
 
-        write(format_table(headers, rows))
+    states = rf"(?m)(?<=  )({'|'.join(_STATE_COLORS)})(?=  |$)"
+
+    def painted(found: re.Match[str]) -> str:
+        return paint(found[0], _STATE_COLORS[found[0]], sys.stdout)
+
+    write(re.sub(states, painted, format_table(headers, rows)))
 
 
 class Column(NamedTuple):
@@ -138,30 +141,12 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_STATE_STYLES = {
-    "RUNNING": "cyan",
-    "SUCCEEDED": "green",
-    "FAILED": "red",
-    "CANCELLED": "yellow",
+_STATE_COLORS = {
+    "RUNNING": "BLUE",
+    "SUCCEEDED": "GREEN",
+    "FAILED": "RED",
+    "CANCELLED": "ORANGE",
 }
-
-
-def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for header in headers:
-        table.add_column(header, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    # The table keeps its full width: a handle that is truncated or folded cannot be copied.
-    widest = sum(max(map(cell_len, column)) + 2 for column in zip(headers, *rows, strict=True))
-    console = Console(file=sys.stdout)
-    console.width = max(console.width, widest)
-    console.print(table, soft_wrap=True)
 
 
 def state_name(state: AppState) -> str:

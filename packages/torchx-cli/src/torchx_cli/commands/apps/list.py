@@ -23,7 +23,7 @@ _PATIENCE = 1.0
 # A row is a pair of a number, or None, and an app.
 # On a terminal that is narrower than the table, names are cut, and short names replace handles.
 _NAME = Column("name", lambda row: row[1].name, "APP NAME")
-_SHORT_NAME = _NAME._replace(text=lambda row: _cut(row[1].name, 22))
+_SHORT_NAME = _NAME._replace(text=lambda row: _cut(row[1].name, 18))
 _HANDLE = Column("handle", lambda row: row[1].app.app_handle, "APP HANDLE")
 _SCHEDULER = Column("scheduler", lambda row: row[1].scheduler, "SCHEDULER")
 _COLUMNS = (

@@ -9,7 +9,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
-from typing import IO, Any, cast
+from typing import Any
 
 from torchx_specs.errors import RequestError
 
@@ -34,26 +34,6 @@ _LONGEST_TEXT = 1 << 20
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Chunks:
-    """Presents an iterator of bytes as the file that :mod:`tarfile` reads."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
-
-    def read(self, size: int) -> bytes:
-        parts, missing = [self._rest], size - len(self._rest)
-        while missing > 0:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            parts.append(chunk)
-            missing -= len(chunk)
-        data = b"".join(parts)
-        self._rest = data[size:]
-        return data[:size]
-
-
 # -- packing files into an archive
 
 
@@ -70,22 +50,9 @@ def pack(path: str, name: str, write: Callable[[bytes], object]) -> None:
     Raises:
         RequestError: The path does not exist or cannot be read.
     """
-    with _new_archive(write) as archive:
-        _add(archive, path, name)
-
-
-def pack_file(file: IO[bytes], name: str, write: Callable[[bytes], object]) -> None:
-    """Write the content of an open, seekable file as a tar archive with one file of mode 0644."""
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = file.seek(0, os.SEEK_END), 0o644
-    file.seek(0)
-    with _new_archive(write) as archive:
-        archive.addfile(info, file)
-
-
-def _new_archive(write: Callable[[bytes], object]) -> tarfile.TarFile:
     file: Any = SimpleNamespace(write=write)  # tarfile calls no other method
-    return tarfile.open(fileobj=file, mode="w|", format=tarfile.GNU_FORMAT)
+    with tarfile.open(fileobj=file, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+        _add(archive, path, name)
 
 
 def _add(archive: tarfile.TarFile, path: str, name: str) -> None:
@@ -163,33 +130,6 @@ def unpack(chunks: Iterable[bytes], target: str) -> None:
         raise RequestError("the replica sent no file")
 
 
-def read_file(chunks: Iterable[bytes], write: Callable[[bytes], object]) -> None:
-    """Write the content of the file in an archive.
-
-    Args:
-        chunks: An archive of one file.
-        write: Receives the bytes of the file.
-
-    Raises:
-        RequestError: The archive begins with something other than a regular file, or is damaged or
-            empty.
-    """
-    try:
-        with _opened(chunks) as archive:
-            for member in archive:
-                if not member.isreg():
-                    raise RequestError(
-                        f"'{member.name:.200}' is not a regular file; only a file can be copied to"
-                        " standard output"
-                    )
-                for block in _content(archive, member):
-                    write(block)
-                return
-    except tarfile.TarError as e:
-        raise RequestError(f"the archive is damaged: {e}") from None
-    raise RequestError("the replica sent no file")
-
-
 def holds_folder(chunks: Iterable[bytes]) -> bool:
     """Return True if an archive begins with a folder; False also if it is damaged or empty."""
     try:
@@ -218,7 +158,8 @@ def _opened(chunks: Iterable[bytes]) -> Iterator[tarfile.TarFile]:
     Raises:
         tarfile.TarError: The archive is damaged.
     """
-    stream = cast("IO[bytes]", _Chunks(chunks))
+    pieces = filter(None, chunks)
+    stream: Any = SimpleNamespace(read=lambda size: next(pieces, b""))  # of any size
     try:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             yield archive
@@ -265,11 +206,9 @@ def _write_member(
             source = (parts[0], *_parts(member.linkname))
             with _folder(top, source[:-1]) as other:
                 status = os.stat(source[-1], dir_fd=other, follow_symlinks=False)
-                if stat.S_ISLNK(status.st_mode):
-                    # Here, the same link may lead elsewhere.
-                    link = os.readlink(source[-1], dir_fd=other)
-                    if _is_left_out(link, parts):
-                        return
+                if stat.S_ISLNK(status.st_mode):  # from here, the same link may lead elsewhere
+                    logger.warning("left out %s, a hard link to a link", "/".join(parts))
+                    return
                 _replace(
                     folder,
                     name,
@@ -352,12 +291,3 @@ def _is_left_out(link: str, parts: tuple[str, ...]) -> bool:
     path = "/".join(parts)
     logger.warning("left out the link %s to %s, which leads out of the copy", path, link)
     return True
-
-
-def file_kind(path: str) -> str:
-    """Return ``folder``, ``""`` for a path that cannot be examined, or ``file`` for any other."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return ""
-    return "folder" if stat.S_ISDIR(mode) else "file"

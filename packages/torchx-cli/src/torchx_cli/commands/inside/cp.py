@@ -5,26 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.commands.inside.archives import (
-    file_kind,
-    holds_folder,
-    pack,
-    pack_file,
-    read_file,
-    unpack,
-)
-from torchx_cli.commands.inside.streams import STDOUT, write_all
+from torchx_cli.commands.inside.archives import holds_folder, pack, unpack
 from torchx_cli.commands.inside.targets import Target, find_target, parse_remote_path
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
@@ -36,10 +26,8 @@ if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.schedulers.sessions import Session
 
-_STANDARD_STREAM = "-"
 _BLOCK = 1 << 16
 _MOST_ERROR_BYTES = 4000
-_MEMORY_BYTES = 16 << 20
 
 # Packs the file or folder $1. If $1 is a link, the link's target is packed.
 _PACK = """\
@@ -62,12 +50,10 @@ def command(source: str, target: str) -> None:
     \b
     torchx cp @1/trainer/0:out/model.pt .
     torchx cp data slurm://torchx/17/trainer/0:/tmp/
-    torchx cp @1:out/log.json - | jq .
-    torchx cp - @1:config.yaml < config.yaml
 
     SOURCE or TARGET is HANDLE[/ROLE/REPLICA]:PATH; PATH is absolute or relative to the replica's
-    working directory. An existing TARGET folder gets the copy inside. - is standard input or
-    output, of one file. A path of this machine that contains a colon starts with / or ./.
+    working directory. An existing TARGET folder gets the copy inside. A path of this machine that
+    contains a colon starts with / or ./. 'torchx exec' passes standard input and output.
 
     Links are copied as links, and links that lead out of the copy are left out with a warning.
     """
@@ -90,35 +76,23 @@ def command(source: str, target: str) -> None:
 def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
     path = path.rstrip("/") or ("/" if path else ".")
     name = posixpath.basename(path)
-    if target == _STANDARD_STREAM:
-        sys.stdout.flush()
-        with _archive(runner, replica, path) as chunks:
-            read_file(chunks, lambda data: write_all(STDOUT, data))
-        return
-    kind = file_kind(target)
-    if kind == "folder" and name not in ("", ".", ".."):
+    is_folder = os.path.isdir(target)
+    if is_folder and name not in ("", ".", ".."):
         target = os.path.join(target, name)
-    elif kind != "folder" and target.endswith("/"):
+    elif not is_folder and target.endswith("/"):
         raise RequestError(f"there is no folder '{target}'; create it first")
-    with _archive(runner, replica, path) as chunks:
-        unpack(chunks, target)
-
-
-@contextlib.contextmanager
-def _archive(runner: Runner, replica: Target, path: str) -> Iterator[Iterator[bytes]]:
-    """Open a file or folder of a replica as a tar archive, which is read to its end."""
     if _has_archives(runner, replica):
         chunks = runner.read_archive(*replica, path)
-        yield chunks
+        unpack(chunks, target)
         _drain(chunks)
         return
-    if posixpath.basename(path) in ("", ".", ".."):
+    if name in ("", ".", ".."):
         path = posixpath.join(path, ".")
     error: RequestError | None = None
     with runner.open_session(*replica, ["sh", "-c", _PACK, "sh", path]) as session:
         output = _Output(session)
         try:
-            yield output.chunks()
+            unpack(output.chunks(), target)
         except RequestError as e:  # if tar failed, its message is the cause
             error = e
         code, message = output.end()
@@ -163,32 +137,14 @@ class _Output:
 
 
 def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
-    is_stream = source == _STANDARD_STREAM
-    if not is_stream and not os.path.lexists(source):
+    if not os.path.lexists(source):
         raise RequestError(f"there is no file or folder '{source:.200}'")
-    own_name = "" if is_stream else os.path.basename(os.path.abspath(source))
     folder, name = posixpath.split(path)
     if not name or name in (".", "..") or _is_folder(runner, replica, path):
-        if is_stream:
-            raise RequestError(f"'{path or '.'}' is a folder; name the file to write")
-        folder, name = path, own_name
-    with contextlib.ExitStack() as stack:
-        if is_stream:
-            # In an archive, the size of a file comes before its content. So read all input first.
-            spool = stack.enter_context(tempfile.SpooledTemporaryFile(_MEMORY_BYTES))
-            shutil.copyfileobj(_standard_input(), spool, _BLOCK)
-            write = partial(pack_file, spool, name)
-        else:
-            real = os.path.realpath(source) if file_kind(source) else source
-            write = partial(pack, real, name)
-
-        _send(runner, replica, folder or ".", write)
-
-
-def _standard_input() -> IO[bytes]:
-    if sys.stdin is None:
-        raise RequestError("standard input is closed")
-    return sys.stdin.buffer
+        folder, name = path, os.path.basename(os.path.abspath(source))
+    # A link without a target is copied as a link.
+    real = os.path.realpath(source) if os.path.exists(source) else source
+    _send(runner, replica, folder or ".", partial(pack, real, name))
 
 
 def _is_folder(runner: Runner, replica: Target, path: str) -> bool:

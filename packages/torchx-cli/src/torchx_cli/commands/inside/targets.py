@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 REPLICA = "HANDLE[/ROLE/REPLICA]"
 
 _SHOWN = 8
-# Matches SCHEDULER://SESSION/APP/ROLE/K:PATH and SCHEDULER://ID/ROLE/K:PATH.
-_FULL = re.compile(r"([^:/\s]+://(?:[^/]*/[^/]+/[^/]+|[^:/\s]+/[^:/]+)/\d+):(.*)\Z", re.DOTALL)
+# Matches SCHEDULER://…:PATH with SESSION/APP/ROLE/K, ID/ROLE/K, SESSION/APP or ID; an app's id may
+# contain colons.
+_REMOTE = re.compile(
+    r"([^:/\s]+://"
+    r"(?:[^/]*/[^/]+/[^/]+/\d+|[^:/\s]+/[^:/]+/\d+|[^:/]*/[^/]+|[^/\s]+)):(.*)\Z",
+    re.DOTALL,
+)
 
 
 class Target(NamedTuple):
@@ -108,22 +113,12 @@ def parse_remote_path(text: str) -> RemotePath | None:
     Raises:
         RequestError: A handle is not followed by a path.
     """
-    found = _FULL.match(text)
+    found = _REMOTE.match(text)
     if found:
         return RemotePath(found[1], found[2])
-    scheme, colon, rest = text.partition(":")
-    if colon and "/" not in scheme and rest.startswith("//"):
-        rest = rest[2:]
-        session, slash, rest = rest.partition("/")
-        start, colon, first = session.rpartition(":")
-        if colon:  # the first characters of an id, without a session
-            return RemotePath(f"{scheme}://{start}", first + slash + rest)
-        app, more, path = rest.partition("/")
-        app, colon, first = app.rpartition(":")
-        if not colon:
-            raise RequestError(f"'{text:.200}' names no path; use {REPLICA}:PATH")
-        return RemotePath(f"{scheme}://{session}{slash}{app}", first + more + path)
-    if text.startswith(("/", ".", "~")) or ":" not in text:
+    scheme, colon, path = text.partition(":")
+    if path.startswith("//") and "/" not in scheme:
+        raise RequestError(f"'{text:.200}' names no path; use {REPLICA}:PATH")
+    if text.startswith(("/", ".", "~")) or not colon:
         return None
-    replica, _, path = text.partition(":")
-    return RemotePath(replica, path)
+    return RemotePath(scheme, path)

@@ -11,7 +11,7 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handles_argument, output_option_of
-from torchx_cli.output.comparison import ComparedRun, Subject, compared, differing, masked_field
+from torchx_cli.output.comparison import ComparedRun, Subject, compared, differing
 from torchx_cli.output.printing import JSON, TABLE, json_data, write_data, write_table
 from torchx_cli.output.table_texts import csv_text, markdown_text
 from torchx_cli.runner_context import open_runner
@@ -99,7 +99,7 @@ def _data(run: ComparedRun, names: Sequence[str]) -> dict[str, Any]:
         "handle": run.handle,
         "state": run.state,
         "duration": run.duration,
-        "fields": {n: masked_field(n, run.fields[n]) for n in names if n in run.fields},
+        "fields": {n: run.shown[n] for n in names if n in run.shown},
         "metrics": {
             name: {
                 "last": metric.last,
@@ -121,7 +121,7 @@ def _table(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str]
     rows = []
     for run in runs:
         cells = [run.handle, run.state or "UNKNOWN", run.duration]
-        cells += [masked_field(name, run.fields.get(name)) for name in names]
+        cells += [run.shown.get(name) for name in names]
         for name in metrics:
             found = run.metrics.get(name, Metric(None, number=0))
             cells += found if name in series else [found.last]
