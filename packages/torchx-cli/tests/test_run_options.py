@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from torchx_kit import progress
 from torchx_kit.jobs.attempts import AttemptOpts
 
 
@@ -191,27 +190,3 @@ def test_an_abbreviation_of_several_options_is_an_error(cli: Any, components: st
     result = cli("run", "--n", "x", "comp.py:job")
     assert result.code == 2
     assert "no such option" in result.error.lower()
-
-
-@pytest.mark.parametrize(("output", "lines"), [("table", 1), ("json", 0), ("yaml", 0)])
-def test_scripts_get_no_lines_of_progress(
-    cli: Any,
-    plugin: Any,
-    components: str,
-    monkeypatch: pytest.MonkeyPatch,
-    output: str,
-    lines: int,
-) -> None:
-    scheduler = type(plugin.create("s"))
-    schedule = scheduler.schedule
-
-    def slow(self: Any, info: Any) -> str:
-        with progress.Step("pushing train", 10) as step:
-            step.advance(5)
-        return str(schedule(self, info))
-
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
-    monkeypatch.setattr(scheduler, "schedule", slow)
-    result = cli("run", "-o", output, "comp.py:job")
-    assert result.code == 0
-    assert result.err.count("pushing train: 5 of 10 bytes") == lines

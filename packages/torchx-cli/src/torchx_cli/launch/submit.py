@@ -130,18 +130,16 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
                 _dryrun(runner, request, app)
                 return
     # A dry run needs none of these.
+    from torchx_cli.output.progress import shown_progress
     from torchx_kit.jobs.submission import submission
-    from torchx_kit.progress import show_progress
 
-    # JSON and YAML are for scripts, which get no lines of progress.
-    is_quiet = request.output_format != TABLE
     with _signals_interrupt(), submission() as current:
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
         # Only the handle is printed on standard output.
         with (
             component_errors(request.component),
             redirect_stdout(sys.stderr),
-            show_progress(lambda step: None) if is_quiet else nullcontext(),
+            shown_progress(request.output_format),
         ):
             if app is not None:
                 handle = str(runner.run(app, *target))
