@@ -11,6 +11,7 @@ from torchx_specs.plugins.records import CheckPlugin, CommandPlugin
 _COMMANDS = {
     "builtins": ("builtins:command", "List the installed components."),
     "cancel": ("apps.cancel_and_delete:cancel", "Cancel apps, and keep their records."),
+    "components": ("components:command", "Create components from templates."),
     "config": ("config:command", "Show the configuration, and where each value is set."),
     "configure": ("configure:command", "Write a .torchxconfig with the options of schedulers."),
     "cp": ("inside.cp:command", "Copy files from or to a replica of an app."),

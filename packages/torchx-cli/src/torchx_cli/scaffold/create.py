@@ -1,13 +1,15 @@
-"""Creates new plugins from the files in ``templates/plugin/``.
+"""Creates new plugins and components from the files in ``templates/``.
 
 The name of a template ends with ``.tmpl``. In the text of a template, ``{{KEY}}`` is replaced by
-the value of the key. In its path, ``MODULE`` is replaced by the value of the key ``module``.
+the value of the key. In its path, ``MODULE`` and ``NAME`` are replaced by the values of the keys
+``module`` and ``name``.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import shutil
 import sys
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 #: and several schedulers limit the names of apps.
 MAX_NAME = 32
 
-_TEMPLATES = Path(__file__).parent / "templates" / "plugin"
+_TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".tmpl"
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _DISTRIBUTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -118,6 +120,35 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+def create_component(name: str, template: str, folder: Path) -> list[Path]:
+    """Create the files of a component, and return their paths; the component's file comes first.
+
+    Args:
+        name: Name of the component and of its file, without ``.py``.
+        template: The name of the template.
+        folder: An existing folder for the files.
+
+    Raises:
+        RequestError: The name is invalid, or one of the files exists or cannot be written.
+    """
+    _check_name(name, "component")
+    if name in sys.stdlib_module_names:
+        raise RequestError(
+            f"'{name}': a file {name}.py would hide Python's own module '{name}'; choose another"
+            " name"
+        )
+    files = _rendered(f"component/{template}", {"name": name, "app": name.replace("_", "-")})
+    paths = [folder / file for file in files]
+    for path in paths:
+        if os.path.lexists(path):
+            raise _exists(path)
+    try:
+        _write(folder, files)
+    except OSError as e:
+        raise RequestError(f"{e.filename}: cannot be created: {e.strerror or e}") from None
+    return paths
+
+
 def create_plugin(
     distribution: str, kind: str, name: str | None, parent: Path, manager: PluginManager
 ) -> tuple[Path, str]:
@@ -158,15 +189,12 @@ def create_plugin(
     }
     values["use"] = _filled(made.use, values)
     folder = parent / distribution
-    files = {**_rendered("common", values), **_rendered(kind, values)}
+    files = {**_rendered("plugin/common", values), **_rendered(f"plugin/{kind}", values)}
     try:
         folder.mkdir()
-        for path, text in files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, "utf-8")
+        _write(folder, files)
     except FileExistsError:
-        raise RequestError(f"{folder} exists; nothing was written: choose another name") from None
+        raise _exists(folder) from None
     except OSError as e:
         shutil.rmtree(folder, ignore_errors=True)
         raise RequestError(f"{folder}: cannot be created: {e.strerror or e}") from None
@@ -224,9 +252,8 @@ def _rendered(folder: str, values: Mapping[str, str]) -> dict[str, str]:
     rendered = {}
     for path in sorted(root.rglob(f"*{_SUFFIX}")):
         name = path.relative_to(root).as_posix().removesuffix(_SUFFIX)
-        rendered[name.replace("MODULE", values["module"])] = _filled(
-            path.read_text("utf-8"), values
-        )
+        name = name.replace("MODULE", values.get("module", "")).replace("NAME", values["name"])
+        rendered[name] = _filled(path.read_text("utf-8"), values)
     return rendered
 
 
@@ -237,3 +264,16 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
         KeyError: A placeholder has no value.
     """
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write new files in a folder."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _exists(path: Path) -> RequestError:
+    return RequestError(f"{path} exists; nothing was written: choose another name")
