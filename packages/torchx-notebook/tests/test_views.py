@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from torchx_notebook.plots import parallel_coordinates
 from torchx_notebook.views import JobOutput, SweepOutput, show
 from torchx_specs import AppState, AppStatus, RoleStatus
 from torchx_specs.errors import UnknownAppException
@@ -95,13 +98,33 @@ def test_output_of_a_sweep_has_a_row_for_each_element() -> None:
 @pytest.mark.parametrize(
     ("metric", "best"), [("val_loss", 1), ("accuracy", 0), ("unknown", 1), ("duration", 0)]
 )
-def test_output_of_a_sweep_marks_the_best_element(metric: str, best: int) -> None:
+def test_plot_of_a_sweep_marks_the_best_element(metric: str, best: int) -> None:
     elements = [element(n, lr=10.0**-n, kind=f"k{n % 2}") for n in range(3)]
     metrics = {0: {metric: 0.5}, 1: {metric: 0.25}, 2: {metric: float("nan"), "note": ODD}}
     if metric == "duration":
         metrics = {}
     text = output(elements, metrics)._repr_html_()
-    assert text.count("★") == 1
+    lines = re.findall(r"<polyline .*?</polyline>", text)
+    assert len(lines) == 3
+    assert [index for index, line in enumerate(lines) if "#d9822b" in line] == [best]
     assert f">{best} ★<" in text
     assert [">lr<" in text, ">kind<" in text, f">{metric}<" in text] == [True] * 3
     assert "<script" not in text
+
+
+def test_plot_of_texts_that_are_markup_is_escaped() -> None:
+    plot = parallel_coordinates([{ODD: ODD, "n": 1}, {ODD: "a", "n": "2"}], [ODD, "n"], None)
+    ElementTree.fromstring(plot)  # noqa: S314 - our own text
+    assert "<script" not in plot
+    assert plot.count("<polyline") == 2
+
+
+@pytest.mark.parametrize("rows", [[], [{}], [{"x": 1.0}], [{"x": None, "y": float("nan")}]])
+def test_no_plot_without_values_on_two_axes(rows: Any) -> None:
+    assert parallel_coordinates(rows, ["x", "y"], None) == ""
+
+
+def test_axis_of_large_ranges_is_logarithmic() -> None:
+    plot = parallel_coordinates([{"x": 10.0**n, "y": n} for n in range(3)], ["x", "y"], None)
+    heights = [float(y) for y in re.findall(r'points="60,([\d.]+)', plot)]
+    assert heights == [236.0, 136.0, 36.0]

@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.ranking import number_of
+from torchx_notebook.plots import parallel_coordinates
 from torchx_specs.errors import TorchXError, UnknownAppException, one_line
 from torchx_specs.redaction import masked_text, masked_value
 
@@ -116,7 +117,8 @@ class SweepOutput:
         counts = ", ".join(f"{n} {state.value.lower()}" for state, n in self.status.counts.items())
         table = _table(("element", *names, "state", *numbers, "reason"), rows)
         title = _title(self.status.handle, self.status.state.name)
-        return f"{title}<p>{escape(counts)}</p>{table}"
+        plot = parallel_coordinates(values, [*names, metric], best)
+        return f"{title}<p>{escape(counts)}</p>{plot}{table}"
 
 
 def show(
