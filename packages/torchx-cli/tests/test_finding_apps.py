@@ -325,6 +325,7 @@ def test_ambiguous_and_unknown_short_names_are_one_line(cli: Any) -> None:
         ["wait", "nosuch"],
         ["log", "nosuch"],
         ["log", "nosuch/main/0"],
+        ["diff", "nosuch"],
     ):
         result = cli(*words)
         assert (result.code, result.error) == (

@@ -1,4 +1,4 @@
-"""Tests of ``torchx history`` and ``rerun``."""
+"""Tests of ``torchx history``, ``rerun`` and ``diff``."""
 
 from __future__ import annotations
 
@@ -240,6 +240,80 @@ def test_rerun_warns_of_another_commit(run: Any, cli: Any, tmp_path: Path) -> No
     assert "has commit" not in cli("rerun", "--dryrun", "@1").err
     git("commit", "-q", "--allow-empty", "-m", "two")
     assert f"workspace {tmp_path} has commit" in cli("rerun", "--dryrun", "@1").err
+
+
+# -- torchx diff
+
+
+def test_diff_shows_what_changed_since_the_submission_before(run: Any, cli: Any) -> None:
+    run("comp.py:job")
+    run("comp.py:job", "--name", "between")
+    run("-cfg", "queue=q", "comp.py:job", "--replicas", "2")
+    lines = cli("diff", "@1").out.splitlines()
+    assert lines[0].startswith("--- fake://torchx/job-0 (20")
+    assert lines[1].startswith("+++ fake://torchx/job-2 (20")
+    assert lines[2:] == [
+        "app.roles.main.num_replicas: 1 -> 2",
+        'cfg.queue: (absent) -> "q"',
+    ]
+    data = json.loads(cli("diff", "--json", "@3", "@1").out)
+    assert data["differences"] == [
+        {"path": "app.roles.main.num_replicas", "before": 1, "after": 2},
+        {"path": "cfg.queue", "before": None, "after": "q"},
+    ]
+    assert cli("diff", "@1", "@1").out.splitlines()[2:] == ["no differences"]
+
+
+def test_diff_compares_files_and_apps_that_others_submitted(
+    run: Any, cli: Any, plugin: Any, tmp_path: Path
+) -> None:
+    run("comp.py:job")
+    text = cli("run", "--dryrun", "--workspace=", "-o", "yaml", "comp.py:job").out
+    (tmp_path / "job.yaml").write_text(text.replace("img", "other"))
+    lines = cli("diff", "@1", "job.yaml").out.splitlines()
+    assert lines[1:] == ["+++ job.yaml", 'app.roles.main.image: "img" -> "other"']
+    assert cli("diff", "job.yaml").out.splitlines()[2:] == lines[2:]
+    plugin.add("theirs-1", "theirs")
+    assert "app.name" in cli("diff", "@1", "fake://torchx/theirs-1").out
+    assert cli("diff", "@1", "fake://torchx/missing").code == 1
+
+
+def test_diff_names_the_options_of_a_program(run: Any, cli: Any) -> None:
+    for lr in ("0.3", "0.5"):
+        run("comp.py:script", "--", "--lr", lr)
+    assert cli("diff", "@2", "@1").out.splitlines()[2:] == ['--lr: "0.3" -> "0.5"']
+
+
+def test_diff_masks_secrets(run: Any, cli: Any) -> None:
+    run("comp.py:job")
+    cli("rerun", "@1", "--set", "env.HF_TOKEN=hf_secret1")
+    for words in (["diff", "@1"], ["diff", "--json", "@1"]):
+        out = cli(*words).out
+        assert "HF_TOKEN" in out
+        assert "hf_secret1" not in out
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [["--api-key", "two22", "x"], ["--api-key", "two22"], ["--api-key", "two22", "x", "y"]],
+)
+def test_diff_masks_the_values_of_options(plugin: Any, cli: Any, changed: list[str]) -> None:
+    for name, args in (("one", ["--api-key", "one11", "x"]), ("two", changed)):
+        role = {"name": "r", "image": "i", "entrypoint": "e", "args": args}
+        Path(f"{name}.json").write_text(json.dumps({"name": "job", "roles": [role]}))
+    for words in (["diff", "one.json", "two.json"], ["diff", "-o", "json", "one.json", "two.json"]):
+        result = cli(*words)
+        assert result.code == 0
+        assert "args[" in result.out
+        assert "one11" not in result.out
+        assert "two22" not in result.out
+
+
+def test_diff_without_an_earlier_submission_is_an_error(run: Any, cli: Any, plugin: Any) -> None:
+    run("comp.py:job")
+    result = cli("diff", "@1")
+    assert result.code == 2
+    assert "no earlier submission of an app 'job'" in result.error
 
 
 def test_a_vanished_app_is_one_line(run: Any, cli: Any, plugin: Any) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # The sections of the help, with their commands in order; plugins of others come last.
 _GROUPS = {
     "Launch": "run rerun sweep builtins components lint runopts",
-    "Watch": "status log list cancel wait watch describe history compare dashboard tracker delete",
+    "Watch": "status log list cancel wait watch describe history compare diff dashboard tracker"
+    " delete",
     "Get in": "shell exec cp forward",
     "Set up": "doctor configure config plugins workspace conformance",
 }

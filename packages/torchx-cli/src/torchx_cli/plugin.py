@@ -21,6 +21,7 @@ _COMMANDS = {
         "submissions.compare:command",
         "Show what differs between apps, and their metrics.",
     ),
+    "diff": ("submissions.diff:command", "Show how two apps differ."),
     "doctor": ("doctor:command", "Check this installation and the schedulers."),
     "exec": ("inside.exec:exec_command", "Run a command in a replica of an app."),
     "forward": ("inside.forward:command", "Forward ports of this machine to a replica of an app."),

@@ -131,6 +131,13 @@ _LIST_TIMEOUT = 1.0
 _MAX_SHORT = 3
 
 
+def complete_apps_and_files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the apps in the journal, and let the shell complete names of files."""
+    return [*complete_apps(ctx, param, incomplete), _item(incomplete, type="file")]
+
+
 def deferred_components(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
