@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from manual_clock import ManualClock
 from patience import PATIENCE
 from torchx_cli.logs import reader
-from torchx_cli.logs.open_lines import OpenLines
+from torchx_cli.logs.open_lines import LiveLines, OpenLines
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
@@ -20,8 +21,9 @@ from torchx_specs.schedulers.logs import LogQuery
 R = ("r", 0)
 
 
-def live() -> OpenLines:
-    return OpenLines(safe=True, live=True)
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 def show(lines: OpenLines, *items: str) -> str:
@@ -43,11 +45,11 @@ def show(lines: OpenLines, *items: str) -> str:
     ],
 )
 def test_a_live_line_is_finished_by_its_newline(items: list[str], shown: str) -> None:
-    assert show(live(), *items) == shown
+    assert show(LiveLines(), *items) == shown
 
 
 def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
-    lines = live()
+    lines = LiveLines()
     lines.add(("r", 10), "r/10 ", P("\r10%"))
     show(lines, P("10%"), P("\r20%"), P(" done"))
     assert lines.states() == ["r/0 20% done", "r/10 10%"]
@@ -56,42 +58,42 @@ def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
 
 
 def test_a_very_long_live_line_is_shown_before_its_end() -> None:
-    lines = live()
+    lines = LiveLines()
     assert show(lines, *[P("\r" + "x" * 10_000)] * 20) == ""
     assert len(show(lines, *[P("x" * 10_000)] * 6)) > 60_000
     assert show(lines, "\n") == ""
 
 
-def test_updates_are_separate_lines() -> None:
-    lines = OpenLines(safe=True)
-    assert show(lines, P("10%")) == ""
-    assert lines.updates() == "r/0 10%\n"
-    assert lines.updates() == ""
+def test_updates_are_separate_lines_at_most_once_a_second(clock: ManualClock) -> None:
+    lines = OpenLines(safe=True, clock=clock)
+    assert show(lines, P("10%")) == "r/0 10%\n"
+    clock.now += 0.5
     assert show(lines, P("\r20%"), P("\r30%")) == ""
-    assert lines.updates() == "r/0 30%\n"
+    assert lines.show_due() == ""
+    clock.now += 0.5
+    assert lines.show_due() == "r/0 30%\n"
+    assert show(lines, P("\r40%")) == ""
     assert show(lines, "\r50%\r60%\n") == "r/0 60%\n"
-    assert show(lines, P("70")) == ""
-    assert lines.updates() == "r/0 70\n"
-    assert show(lines, P("%")) == ""
-    assert lines.updates() == "r/0 70%\n"
-    assert show(lines, "\n") == ""
+    assert show(lines, P("70%")) == "r/0 70%\n"
+    assert show(lines, "") == ""
     assert lines.end() == ""
 
 
-def test_held_text_is_shown_at_the_end() -> None:
-    lines = OpenLines(safe=False)
-    assert show(lines, P("10%"), P("\r20%")) == ""
+def test_held_text_is_shown_at_the_end(clock: ManualClock) -> None:
+    lines = OpenLines(safe=False, clock=clock)
+    assert show(lines, P("10%"), P("\r20%")) == "r/0 10%\n"
     assert lines.end() == "r/0 20%\n"
-    assert lines.end() == ""
 
 
-def test_a_line_without_pieces_is_shown_as_it_is() -> None:
-    assert show(OpenLines(safe=False), "a\x1b[2J\rb\n", "\n") == "r/0 a\x1b[2J\rr/0 b\nr/0 \n"
-    assert show(live(), "a\rb\n", "\n") == "r/0 b\nr/0 \n"
+def test_a_line_without_pieces_is_shown_as_it_is(clock: ManualClock) -> None:
+    lines = OpenLines(safe=False, clock=clock)
+    assert show(lines, "a\x1b[2J\rb\n") == "r/0 a\x1b[2J\rr/0 b\n"
 
 
-def test_held_text_is_bounded() -> None:
-    assert len(show(OpenLines(safe=True), *[P("x" * 10_000)] * 7)) > 60_000
+def test_held_text_is_bounded(clock: ManualClock) -> None:
+    lines = OpenLines(safe=True, clock=clock)
+    show(lines, P("begin"))
+    assert len(show(lines, *[P("x" * 10_000)] * 7)) > 60_000
 
 
 class Terminal(io.StringIO):
@@ -118,7 +120,7 @@ def test_updates_of_a_dumb_terminal_are_separate_lines(monkeypatch: pytest.Monke
     other = ("r", 1)
     blocks = [(R, [P("10%")]), (other, ["x\n"]), (R, ["\r20%\n"])]
     for stream in (Terminal(), io.StringIO()):
-        assert read(blocks, stream, [R, other]) == "r/1 x\nr/0 20%\n"
+        assert read(blocks, stream, [R, other]) == "r/0 10%\nr/1 x\nr/0 20%\n"
 
 
 @pytest.mark.parametrize("options", [{"regex": "x"}, {"should_tail": False}, {"partial": False}])
@@ -126,8 +128,7 @@ def test_pieces_are_requested_only_to_follow_all_lines(options: dict[str, Any]) 
     assert read([(R, ["x\n"])], io.StringIO(), [R], **options) == "r/0 x\n"
 
 
-def test_an_update_is_shown_although_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "UPDATE_SECONDS", 0.01)
+def test_an_update_that_was_held_back_is_shown_although_nothing_follows() -> None:
     shown = threading.Event()
 
     class Stream(io.StringIO):
@@ -137,18 +138,19 @@ def test_an_update_is_shown_although_nothing_follows(monkeypatch: pytest.MonkeyP
             return super().write(text)
 
     def blocks() -> Iterator[Any]:
-        yield R, [P("10%"), P("\r20%")]
+        yield R, [P("10%")]
+        yield R, [P("\r20%")]
         assert shown.wait(PATIENCE)  # nothing more is read until then
         yield R, ["\r30%\n"]
 
-    assert read(blocks(), Stream(), [R]) == "r/0 20%\nr/0 30%\n"
+    assert read(blocks(), Stream(), [R]) == "r/0 10%\nr/0 20%\nr/0 30%\n"
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m \x1b]0;t\x07 \x9b2J\u202e", "a\rb\x1b[?25l"])
 def test_no_cut_makes_text_unsafe(text: str) -> None:
     for first in range(len(text)):
         for second in range(first, len(text)):
-            lines = live()
+            lines = LiveLines()
             items = [P(text[:first]), P(text[first:second]), text[second:] + "\n"]
             shown = show(lines, *items)
             assert escape_controls(shown, keep_returns=True) == shown

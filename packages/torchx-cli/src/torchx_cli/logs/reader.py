@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from torchx_cli.logs.open_lines import OpenLines, last_state
+from torchx_cli.logs.open_lines import LiveLines, OpenLines, last_state
 from torchx_cli.logs.open_lines import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text, region_owner
@@ -34,8 +34,6 @@ _BUFFER_CHARS = 1 << 18
 _BUFFER_SECONDS = 0.2
 #: The shortest time between two drawings of the live region, in seconds.
 DRAW_SECONDS = 0.1
-#: The time between two updates of unfinished lines that are not updated in place, in seconds.
-UPDATE_SECONDS = 1.0
 
 
 class LogReader:
@@ -80,7 +78,7 @@ class LogReader:
         self._open_lines = OpenLines(self._on_terminal)
         self._pause = 0.0 if query.should_tail else _BUFFER_SECONDS
         if has_pieces and can_replace_text(stream):
-            self._region, self._open_lines = LiveRegion(stream), OpenLines(safe=True, live=True)
+            self._region, self._open_lines = LiveRegion(stream), LiveLines()
             self._pause = DRAW_SECONDS
         # The thread of late text, and threads that log, also write text.
         self._lock = threading.RLock()
@@ -179,11 +177,11 @@ class LogReader:
                 self._flush()
 
     def _show_late(self) -> None:
-        """Show the unfinished lines, in a thread of its own."""
-        pause = UPDATE_SECONDS if self._region is None else DRAW_SECONDS / 2
-        while not self._ended.wait(pause):
+        """Show text that was held back, in a thread of its own."""
+        while not self._ended.wait(DRAW_SECONDS / 2):
             with self._lock, suppress(OSError, UnicodeError):  # the next line's write raises it
-                self._add([self._open_lines.updates()] if self._region is None else [])
+                self._buffer.append(self._open_lines.show_due())
+                self._add([])
 
     def _end_lines(self) -> None:
         """Show the text that was held back, and remove the live region."""
