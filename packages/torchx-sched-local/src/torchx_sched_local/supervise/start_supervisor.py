@@ -89,8 +89,8 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     interrupted, for example by Ctrl-C, it waits for at most 30 seconds until the supervisor has
     killed the processes that the supervisor had started.
 
-    If the supervisor is killed after it has written to the journal, the app counts as started, since
-    its processes may have run: it has ended, as its guard has recorded.
+    If the supervisor is killed after it has written to the journal, the app counts as started,
+    since its processes may have run: it has ended, as its guard has recorded.
 
     Args:
         folder: The app's folder, whose journal is locked.
