@@ -37,8 +37,9 @@ def on_signal(signum: int, action: str) -> list[str]:
     The program prints ``ready`` once its signal handler is set.
     """
     code = (
-        f"import signal, time; signal.signal({int(signum)}, {action});"
-        "print('ready', flush=True); time.sleep(60)"
+        f"import signal, time\nsignal.signal({int(signum)}, {action})\nprint('ready', flush=True)\n"
+        # A signal just before a sleep does not shorten it.
+        "while True: time.sleep(0.1)"
     )
     return ["--", sys.executable, "-c", code]
 

@@ -71,6 +71,23 @@ def test_times_and_exit_codes_are_known_to_every_process(
     scheduler.delete(failed)
 
 
+def test_a_replica_starts_before_its_program_runs(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, start = tmp_path / "time", LocalScheduler.run_local_job
+
+    def slow(self: LocalScheduler, **kwargs: Any) -> Any:
+        process = start(self, **kwargs)
+        wait_for(lambda: file.exists() and file.read_text().endswith("\n"))
+        return process
+
+    monkeypatch.setattr(LocalScheduler, "run_local_job", slow)
+    app_id = submit(scheduler, sh(f"date +%s.%N > {file}"))
+    scheduler.wait(app_id)
+    found = scheduler.describe(app_id)
+    assert found.started.timestamp() <= float(file.read_text())
+
+
 def test_is_final_notices_the_end_between_frequent_calls(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:

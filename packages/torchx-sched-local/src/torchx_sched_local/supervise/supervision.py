@@ -262,9 +262,10 @@ class Supervision:
 
     def _start(self, index: ReplicaIndex) -> None:
         """Start a replica; an overridden method of a scheduler may raise any error."""
+        begun = time.time()  # before the process, which may end before this thread goes on
         process = self._running[index] = self._spawn(index, self.begin_attempt(index))
         self._open_logs(index)
-        self.record(["start", *index, *identify_child(process.pid), time.time()])
+        self.record(["start", *index, *identify_child(process.pid), begun])
 
     def _spawn(self, index: ReplicaIndex, attempt: int) -> Any:
         """Start the process of a replica; ``attempt`` is the number of restarts."""

@@ -142,13 +142,14 @@ def holds_folder(chunks: Iterable[bytes]) -> bool:
 class _Member(tarfile.TarInfo):
     """A member of an archive from a replica, which may be hostile."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        """Parse a header, and refuse one that is followed by a long name, which is read at once."""
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in _TEXT_TYPES and member.size > _LONGEST_TEXT:
-            raise tarfile.TarError(f"a header has {member.size} bytes")
-        return member
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """Process a parsed header; refuse one before a long name, which would be read at once.
+
+        tarfile names this method for subclasses to override.
+        """
+        if self.type in _TEXT_TYPES and self.size > _LONGEST_TEXT:
+            raise tarfile.TarError(f"a header has {self.size} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
 
 
 @contextlib.contextmanager
