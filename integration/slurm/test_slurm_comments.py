@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from slurm_jobs import app, every_cluster, wait_for
 
+import patience
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppState
 from torchx_specs.schedulers import DescribeAppResponse
@@ -28,7 +29,9 @@ def has_roles_and_logs(scheduler: SlurmScheduler, app_id: str) -> DescribeAppRes
     assert found is not None
     assert [(role.role, len(role.replicas)) for role in found.roles_statuses] == [("main", 2)]
     for k in range(2):
-        assert list(scheduler.log_iter(app_id, "main", k)) == ["up\n"]
+        # A replica is RUNNING before its program has written anything.
+        log = patience.wait_for(lambda k=k: list(scheduler.log_iter(app_id, "main", k)))
+        assert log == ["up\n"]
     return found
 
 
