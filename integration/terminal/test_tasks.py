@@ -48,7 +48,7 @@ TASKS = (
     Task("my script on this machine", "python/0 A is None and the learning rate is 0.1"),
     Task("its arguments", "python/0 A is None and the learning rate is 0.3"),
     Task("again with another value", "the learning rate is 0.5"),
-    Task("what differs between two jobs", "duration    lr"),
+    Task("what differs between two jobs", "--lr"),
     Task("a module", "the learning rate is 0.3"),
     Task("an environment variable", "A is 1 and"),
     Task("retry a failed job", "job finished: SUCCEEDED"),
