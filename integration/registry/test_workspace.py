@@ -241,21 +241,3 @@ def test_progress_has_the_bytes_of_pulls_and_pushes(
     with show_progress(display):
         make(base, workspace, image_repo=f"{registry_name}/jobs/quiet")
     assert sizes == {}
-
-
-def test_the_conformance_command_tests_the_builder(
-    registry_name: str, base: str, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "torchx_cli", "conformance", "--workspace", "docker"]
-    command += ["-cfg", f"image_repo={registry_name}/conformance", "--image", base]
-    done = subprocess.run(
-        [*command, "--report", str(tmp_path / "report")],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert report["summary"]["failed"] == 0
-    assert report["summary"]["passed"] >= 5, report["summary"]
