@@ -135,12 +135,14 @@ class Job(Generic[R]):
         """Yield the lines of the job's output; nothing before the job has been submitted.
 
         Args:
-            follow: Whether to wait for further lines until the job has ended.
+            follow: Whether to wait for further lines until the job has ended. The log of a job
+                that is done is always read to its end, which a scheduler may notice late.
 
         Raises:
             UnknownAppException: The scheduler does not know the job any more.
         """
         if handle := self.handle:
+            follow = follow or self.done()
             yield from self._group.runner.log_lines(handle, ROLE, 0, should_tail=follow)
 
     def cancel(self) -> bool:
