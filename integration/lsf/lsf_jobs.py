@@ -31,6 +31,6 @@ def jobs(folder: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-def unfinished(folder: Path) -> list[object]:
+def unfinished(folder: Path) -> list[str]:
     """Return the names of the double's jobs that have not ended."""
-    return [job["name"] for job in jobs(folder) if job["stat"] not in ("DONE", "EXIT")]
+    return [str(job["name"]) for job in jobs(folder) if job["stat"] not in ("DONE", "EXIT")]

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from patience import wait_for
@@ -81,3 +81,34 @@ def interrupted_run(
     [submission] = json.loads(torchx("history", "--json").stdout)
     assert submission["handle"] == handle
     return process.returncode, handle
+
+
+def check_cancelled_by_interruption(
+    scheduler: str,
+    command: str,
+    number: signal.Signals,
+    environment: Mapping[str, str],
+    folder: Path,
+    torchx: Callable[..., subprocess.CompletedProcess[str]],
+    queue: Callable[[], Iterable[str]],
+) -> None:
+    """Check that an interrupted submission leaves no job in the queue, and a cancelled app.
+
+    This is for schedulers that submit one job for each role. The signal comes when the command has
+    submitted the first one.
+
+    Args:
+        scheduler: Name of the scheduler.
+        command: Name of the submission command.
+        number: The signal; one of :data:`SIGNALS`.
+        environment: The environment, in which the command is on PATH.
+        folder: A folder for the wrapper.
+        torchx: Runs ``torchx`` to its end.
+        queue: Returns the names of the jobs in the queue.
+    """
+    run = ["run", "-s", scheduler, "utils.sh", "sleep", "86400"]
+    code, handle = interrupted_run(run, command, "accepted", number, environment, folder, torchx)
+    assert code == dict(SIGNALS)[number]
+    name = handle.rpartition("/")[2]
+    wait_for(lambda: not any(name in job for job in queue()))
+    assert json.loads(torchx("status", "--json", handle).stdout)["state"] == "CANCELLED"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from held_command import SIGNALS, interrupted_run
+from held_command import SIGNALS, check_cancelled_by_interruption
 
-from patience import wait_for
 from torchx_sched_sge.system import Sge
 
 
@@ -22,19 +20,18 @@ def environment(
     return {**environment, **running[1]}
 
 
+def queued() -> list[str]:
+    """Return the names of the jobs in the queue."""
+    return [job.name for job in Sge().listing(None)[0].values()]
+
+
 @pytest.mark.gate
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("number", dict(SIGNALS))
 def test_job_of_an_interrupted_qsub_is_deleted(
     cluster: Path,
     environment: dict[str, str],
     torchx: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
     number: signal.Signals,
-    code: int,
 ) -> None:
-    run = ["run", "-s", "sge", "utils.sh", "sleep", "86400"]
-    found, handle = interrupted_run(run, "qsub", "accepted", number, environment, tmp_path, torchx)
-    assert found == code
-    name = handle.rpartition("/")[2]
-    wait_for(lambda: not any(name in job.name for job in Sge().listing(None)[0].values()))
-    assert json.loads(torchx("status", "--json", handle).stdout)["state"] == "CANCELLED"
+    check_cancelled_by_interruption("sge", "qsub", number, environment, tmp_path, torchx, queued)

@@ -286,6 +286,18 @@ def test_component_runs_from_a_command_line() -> None:
     assert app.roles[0].args == ["-c", "echo 'a b'"]
 
 
+def test_signals_reach_the_program_of_utils_sh() -> None:
+    block = "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15])"
+    program = f"{block}; print(flush=True); sys.exit(signal.sigwait([15]))"
+    role = utils.sh(sys.executable, "-c", program).roles[0]
+    argv = [role.entrypoint, *role.args]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait() == 15
+
+
 @pytest.mark.parametrize("module", ["plugin", "utils", "dist"])
 def test_import_loads_few_modules(module: str) -> None:
     """Check that an import loads no slow modules, which every dry run would have to load."""

@@ -283,7 +283,9 @@ def test_an_entry_that_another_user_can_change_is_left_out(
 # -- the git commit of a workspace
 
 
-def test_the_commit_of_a_repository_and_of_a_worktree(tmp_path: Path) -> None:
+def test_the_commit_of_a_repository_and_of_a_worktree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def git(*words: str, cwd: Path = tmp_path) -> str:
         return subprocess.run(
             ["git", "-c", "user.name=n", "-c", "user.email=e@x", *words],
@@ -308,6 +310,9 @@ def test_the_commit_of_a_repository_and_of_a_worktree(tmp_path: Path) -> None:
     assert checked_out_commit(str(tmp_path / "tree")) == commit
     git("checkout", "-q", "--detach", cwd=repository)
     assert checked_out_commit(str(repository)) == commit
+    git("init", "-q", str(tmp_path / "empty"))
+    monkeypatch.setenv("GIT_DIR", str(repository / ".git"))  # as in a hook of Git
+    assert checked_out_commit(str(tmp_path / "empty")) is None
     (repository / ".git" / "HEAD").write_bytes(b"\xff")
     assert checked_out_commit(str(repository)) is None
 

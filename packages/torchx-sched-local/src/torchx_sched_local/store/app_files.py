@@ -327,7 +327,7 @@ def open_parent(path: str, levels: int) -> int:
         os.close(parent)
     status = os.fstat(fd)
     if status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX:
-        # With the umask 002, earlier versions created this folder writable by the group.
+        # With the umask 002, upstream's TorchX creates this folder writable by the group.
         os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~WRITE)
         return fd
     return _checked(fd, path, distrust(status))
