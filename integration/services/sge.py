@@ -17,6 +17,7 @@ processes of the cluster's jobs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,6 +74,7 @@ CONFIGURATION = {
     "min_uid": "0",
     "min_gid": "0",
     "load_report_time": "00:00:01",
+    "max_unheard": "00:00:20",
     "reporting_params": (
         "accounting=true reporting=false flush_time=00:00:01 accounting_flush_time=00:00:00"
         " joblog=false sharelog=00:00:00"
@@ -149,15 +151,7 @@ def _start(folder: Path, hosts: list[str]) -> dict[str, str]:
     _make_cell(folder)
     start_qmaster(folder)
     _configure(folder, hosts)
-    for name in hosts:
-        _spawn(folder, f"execd-{name}", [str(PROGRAMS / "sge_execd")], host=name)
-
-    def all_report_their_load() -> bool:
-        lines = _run(folder, "head", ["qhost"], check=False).stdout.split("\n")
-        loads = {fields[0]: fields[6] for fields in map(str.split, lines) if len(fields) > 7}
-        return all(loads.get(name, "-") != "-" for name in hosts)
-
-    _wait(folder, f"execd-{hosts[0]}", all_report_their_load)
+    start_hosts(folder, hosts)
     return {"PATH": f"{folder}/bin:{os.environ.get('PATH', os.defpath)}"}
 
 
@@ -181,6 +175,39 @@ def kill_qmaster(folder: Path) -> None:
     pid = recorded_pids(folder.resolve())["qmaster"]
     os.kill(pid, signal.SIGKILL)
     wait_until_ended([pid], PATIENCE)
+
+
+def start_hosts(folder: Path, names: Sequence[str]) -> None:
+    """Start sge_execd on execution hosts, and wait until they report their load.
+
+    Raises:
+        ServiceError: A host does not report its load in time.
+    """
+    folder = folder.resolve()
+    for name in names:
+        _spawn(folder, f"execd-{name}", [str(PROGRAMS / "sge_execd")], host=name)
+
+    def all_report_their_load() -> bool:
+        lines = _run(folder, "head", ["qhost"], check=False).stdout.split("\n")
+        loads = {fields[0]: fields[6] for fields in map(str.split, lines) if len(fields) > 7}
+        return all(loads.get(name, "-") != "-" for name in names)
+
+    _wait(folder, f"execd-{names[0]}", all_report_their_load)
+
+
+def kill_host(folder: Path, name: str) -> None:
+    """Kill sge_execd and the jobs of an execution host, as a crash of the host would."""
+    folder = folder.resolve()
+    keeper = recorded_pids(folder)[name]
+    namespace = os.readlink(f"/proc/{keeper}/ns/uts")
+    pids = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # The process has ended.
+            if int(path.name) != keeper and os.readlink(path / "ns" / "uts") == namespace:
+                pids.append(int(path.name))
+    for pid in pids:
+        send_signal(pid, signal.SIGKILL)
+    wait_until_ended(pids, PATIENCE)
 
 
 def stop(folder: Path) -> None:

@@ -336,3 +336,20 @@ def test_line_of_setup_that_fails_ends_the_app(
 
 def submit_with(scheduler: SgeScheduler, line: str, count: int, setup: Sequence[str]) -> str:
     return scheduler.submit(app(role(line, count=count)), {"setup": list(setup)})
+
+
+def test_a_job_whose_host_failed_is_running_until_grid_engine_knows_more(
+    scheduler: SgeScheduler, cluster: Path
+) -> None:
+    app_id = scheduler.submit(app(role(f"touch up; {SLEEP}")), {})
+    wait_until(Path("up").exists)
+    [replica] = described(scheduler, app_id).roles_statuses[0].replicas
+    service.kill_host(cluster, replica.node)
+    try:
+        lost = "its host does not answer; qdel -f ends it without the host"
+        wait_until(lambda: replicas(described(scheduler, app_id)) == [("RUNNING", lost)])
+    finally:
+        service.start_hosts(cluster, [replica.node])
+    found = wait_for(scheduler, app_id)
+    assert replicas(found) == [("FAILED", "its host failed, or started again")]
+    assert found.roles_statuses[0].replicas[0].exit_code is None

@@ -13,8 +13,8 @@ from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import Stream
 
 RUNNING = """\
-<job_info><queue_info><job_list><JB_job_number>17</JB_job_number><JB_name>x</JB_name>\
-<state>r</state><queue_name>all.q@n1</queue_name><tasks>1</tasks></job_list></queue_info></job_info>
+<job_info><queue_info><Queue-List><name>all.q@n1</name><job_list><JB_job_number>17</JB_job_number><JB_name>x</JB_name>\
+<state>r</state><tasks>1</tasks></job_list></Queue-List></queue_info></job_info>
 """
 EMPTY = "<job_info/>"
 

@@ -17,31 +17,42 @@ QSTAT = """\
 <?xml version='1.0'?>
 <job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/util/resources/schemas/qstat/qstat.xsd">
   <queue_info>
-    <job_list state="running">
-      <JB_job_number>7</JB_job_number>
-      <JAT_prio>0.50000</JAT_prio>
-      <JB_name>app-b4c5d6f7g9h0-main</JB_name>
-      <JB_owner>root</JB_owner>
-      <state>r</state>
-      <JAT_start_time>2026-11-23T01:10:14</JAT_start_time>
-      <queue_name>all.q@n2.example.com</queue_name>
-      <slots>1</slots>
-      <tasks>1</tasks>
-    </job_list>
+    <Queue-List>
+      <name>all.q@n2.example.com</name>
+      <slots_used>1</slots_used>
+      <job_list state="running">
+        <JB_job_number>7</JB_job_number>
+        <JAT_prio>0.50000</JAT_prio>
+        <JB_name>app-b4c5d6f7g9h0-main</JB_name>
+        <JB_owner>root</JB_owner>
+        <state>r</state>
+        <JAT_start_time>2026-11-23T01:10:14</JAT_start_time>
+        <slots>1</slots>
+        <tasks>1</tasks>
+      </job_list>
+    </Queue-List>
+    <Queue-List>
+      <name>all.q@n3</name>
+      <state>au</state>
+      <job_list state="running">
+        <JB_job_number>8</JB_job_number>
+        <JB_name>lost</JB_name>
+        <state>r</state>
+        <tasks>1</tasks>
+      </job_list>
+    </Queue-List>
   </queue_info>
   <job_info>
     <job_list state="pending">
       <JB_job_number>7</JB_job_number>
       <JB_name>app-b4c5d6f7g9h0-main</JB_name>
       <state>qw</state>
-      <queue_name></queue_name>
       <tasks>2-4:2</tasks>
     </job_list>
     <job_list state="pending">
       <JB_job_number>9</JB_job_number>
       <JB_name>a &amp; b</JB_name>
       <state>Eqw</state>
-      <queue_name></queue_name>
     </job_list>
   </job_info>
 </job_info>
@@ -82,6 +93,7 @@ def test_tasks_of_array_jobs_are_listed_one_by_one() -> None:
     name = "app-b4c5d6f7g9h0-main"
     assert list(Sge().parse_listing(QSTAT)) == [
         JobInfo("7.1", name, "running", "n2.example.com", started=at(10, 14)),
+        JobInfo("8.1", "lost", "lost", "n3"),
         JobInfo("7.2", name, "waiting"),
         JobInfo("7.4", name, "waiting"),
         JobInfo("9.1", "a & b", "error"),
@@ -121,9 +133,7 @@ def test_other_failures_have_the_description_of_grid_engine() -> None:
         "jobnumber 4\ntaskid undefined\nfailed       26  : opening output file\nexit_status 0\n"
     )
     reason = "failure code 26 of Grid Engine: opening output file"
-    assert parse_accounting(output) == {
-        "4.1": JobInfo("4.1", reason=reason, cause="26", exit_code=0)
-    }
+    assert parse_accounting(output) == {"4.1": JobInfo("4.1", reason=reason, cause="26")}
 
 
 def test_last_run_of_a_task_counts() -> None:

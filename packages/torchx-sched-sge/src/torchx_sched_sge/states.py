@@ -6,18 +6,22 @@ from torchx_kit.batch.states import Cause, JobState, Phase
 from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER
 from torchx_specs.model.status import AppState
 
-#: The states that :func:`state_name` returns. qstat(1) describes them.
+#: The state of a job whose host does not answer. Grid Engine itself shows it as running.
+LOST = "lost"
+#: The states that :func:`state_name` returns, and :data:`LOST`. qstat(1) describes them.
 STATES = {
     "waiting": JobState(Phase.WAITING),
     "held": JobState(Phase.HELD, "held; qrls releases it"),
     "error": JobState(Phase.ERROR),
     "running": JobState(Phase.RUNNING),
+    LOST: JobState(Phase.RUNNING, "its host does not answer; qdel -f ends it without the host"),
     "suspended": JobState(Phase.STOPPED, "suspended"),
     "deleting": JobState(Phase.RUNNING, "Grid Engine is deleting it"),
 }
 
 #: Failure codes of the accounting; sge_status(5) lists them.
 CAUSES = {
+    "19": Cause(AppState.FAILED, "its host failed, or started again"),
     "28": Cause(
         AppState.FAILED, "its host cannot change to the working directory (option job_dir)"
     ),

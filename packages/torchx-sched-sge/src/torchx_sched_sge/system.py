@@ -18,7 +18,7 @@ from torchx_kit.batch.states import JobInfo, Phase
 from torchx_kit.batch.system import BatchSystem, NativeJob, ScriptParts
 from torchx_kit.signals import process_exit_code
 from torchx_sched_sge.options import SgeOpts
-from torchx_sched_sge.states import CAUSES, REASONS, STATES, state_name
+from torchx_sched_sge.states import CAUSES, LOST, REASONS, STATES, state_name
 from torchx_specs.model.app import Role
 
 
@@ -106,7 +106,8 @@ class Sge(BatchSystem):
         return ids[-1] if ids else ""
 
     def listing_argv(self, job_ids: Sequence[str] | None) -> list[str]:
-        return ["qstat", "-xml", "-g", "d", "-u", self.host.user()]
+        # With -f, the queue instances of running jobs have their states, too.
+        return ["qstat", "-xml", "-f", "-ne", "-g", "d", "-u", self.host.user()]
 
     def parse_listing(self, output: str) -> Iterator[JobInfo]:
         from xml.etree import ElementTree  # imported here, so that start-up does not load it
@@ -118,13 +119,17 @@ class Sge(BatchSystem):
             root = ElementTree.fromstring(text)  # noqa: S314
         except (ElementTree.ParseError, UnicodeEncodeError) as e:
             raise BatchError(f"qstat printed no valid XML: {e}; see qstat -xml") from None
+        queues = [*root.iter("Queue-List")]
+        running = {job: queue for queue in queues for job in queue.iter("job_list")}
         for element in root.iter("job_list"):
             letters = (element.findtext("state") or "").strip()
+            queue = running.get(element)  # such as all.q@n1
+            is_lost = queue is not None and "u" in (queue.findtext("state") or "")
             job = JobInfo(
                 element.findtext("JB_job_number") or "",
                 element.findtext("JB_name") or "",
-                state_name(letters),
-                (element.findtext("queue_name") or "").partition("@")[2],
+                LOST if is_lost else state_name(letters),
+                "" if queue is None else (queue.findtext("name") or "").partition("@")[2],
                 was_requeued="R" in letters,
                 submitted=_time(element.findtext("JB_submission_time") or ""),
                 started=_time(element.findtext("JAT_start_time") or ""),
@@ -261,12 +266,14 @@ def parse_accounting(output: str) -> dict[str, JobInfo]:
         number = values.get("taskid", "1")
         job_id = f"{values.get('jobnumber', '')}.{number if number.isdigit() else 1}"
         known = CAUSES.get(cause)
+        exit_code = process_exit_code(int(code[0]))
         reason = known.meaning if known else f"failure code {cause} of Grid Engine: {text}"
         found[job_id] = JobInfo(
             job_id,
             reason="" if cause == "0" else reason,
             cause="" if cause == "0" else cause,
-            exit_code=process_exit_code(int(code[0])),
+            # Without an exit status of the job, Grid Engine writes 0.
+            exit_code=None if exit_code == 0 and cause != "0" else exit_code,
             started=_time(values.get("start_time", "")),
             ended=_time(values.get("end_time", "")),
         )
