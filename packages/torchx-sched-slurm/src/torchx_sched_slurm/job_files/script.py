@@ -526,7 +526,7 @@ if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     && cp -- "$0" "$tx_record/script" \\
     && rm -f "$tx_record"/replica-* "$tx_record"/error-* \\
         "$tx_record"/failed "$tx_record"/outcome "$tx_record"/ending \\
-        "$tx_record"/setup "$tx_record"/signalled "$tx_record"/{refused} \\
+        "$tx_record"/srun* "$tx_record"/setup "$tx_record"/signalled "$tx_record"/{refused} \\
     && echo "$tx_start $tx_job $(date +%s)" > "$tx_record/started"); then
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
@@ -551,10 +551,15 @@ if [ "$tx_ended" ]; then
 fi
 {usr1}trap 'tx_got=1; kill -USR2 "$tx_srun"' USR2
 {srun} \\
-    2> >(tee "$tx_record/srun" >&2) &
+    2> >(trap '' TERM; tee "$tx_record/srun" >&2; : > "$tx_record/srun-read") &
 tx_srun=$!
 {total}while tx_got=; wait "$tx_srun"; tx_code=$?
 [ "$tx_got" ] || kill -0 "$tx_srun" 2> /dev/null; do :; done
+# The last messages of srun, which name the cause of the end, may be written after its end.
+for ((tx_try = 0; tx_try < 50; tx_try++)); do
+    [ ! -e "$tx_record/srun-read" ] || break
+    sleep 0.1
+done
 
 # The exit code of srun may differ from that of the replica that failed first.
 if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then
@@ -568,7 +573,7 @@ if [ "$tx_code" -le 0 ]; then
     for tx_n in "${{!tx_roles[@]}}"; do
         IFS=' ' read -r tx_count _ <<< "${{tx_roles[tx_n]}}"
         for ((tx_k = 0; tx_k < tx_count && tx_code == 0; tx_k++)); do
-            for ((tx_wait = 0; tx_wait < 10; tx_wait++)); do
+            for ((tx_try = 0; tx_try < 10; tx_try++)); do
                 tx_last=
                 IFS=' ' read -r _ _ _ _ tx_last 2> /dev/null < "$tx_record/replica-$tx_n-$tx_k"
                 [ -z "$tx_last" ] && [ -z "$tx_ended" ] || break
