@@ -47,7 +47,10 @@ class BatchArrays(Arrays["BatchScheduler[Any]"]):
             LimitError: This user has too many jobs, even for an array of one element. The apps
                 whose ids were not yielded were not submitted.
             BatchError: The system does not accept an array, or cannot be reached.
+            NotSupportedError: ``max_parallel`` is given, and the system has no such limit.
         """
+        if max_parallel is not None:
+            self.scheduler.features.require("array_limit", self.scheduler.backend)
         infos = list(dryrun_infos)
         system = self.scheduler.system
         requests = [self.scheduler._request(info) for info in infos]
