@@ -13,6 +13,7 @@ import click
 from torchx_cli.arguments.handles import resolve_handle
 from torchx_cli.arguments.options import output_option, output_option_of
 from torchx_cli.commands.submissions.compare import (
+    Subject,
     app_subjects,
     comparison_options,
     write_comparison,
@@ -21,7 +22,6 @@ from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, component_errors, submit
 from torchx_cli.output import ranking
-from torchx_cli.output.comparison import Subject
 from torchx_cli.output.printing import (
     JSON,
     TABLE,
