@@ -252,7 +252,7 @@ from torchx_cli.output.live_region import LiveRegion
 assert can_replace_text(sys.stdout)
 region = LiveRegion(sys.stdout, 1000)
 for lines in (["one", "two\\x1b]0;title\\x07"], ["three"] * 100, ["end"]):
-    sys.stdout.write(region.draw("", lines))
+    region.draw("", lines)
 """
 
 

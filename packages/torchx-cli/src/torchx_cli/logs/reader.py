@@ -7,14 +7,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.logs.open_lines import LiveLines, OpenLines, last_state
 from torchx_cli.logs.open_lines import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.in_place import can_replace_text, region_owner
+from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
 from torchx_specs.schedulers.log_items import Block, PartialLine, Replica
@@ -107,9 +107,8 @@ class LogReader:
         blocks = self._read()
         if self._query.partial:
             threading.Thread(target=self._show_late, daemon=True).start()
-        owner = region_owner(self._hidden) if self._region else nullcontext()
         try:
-            with closing(blocks), owner:
+            with closing(blocks), self._region or nullcontext():
                 for replica, block in blocks:
                     if isinstance(block, Exception):
                         errors.append(block)
@@ -189,31 +188,20 @@ class LogReader:
             self._buffer.append(self._open_lines.end())
             self._flush()
 
-    @contextmanager
-    def _hidden(self) -> Iterator[None]:
-        """Remove the live region while another thread or a library writes to the terminal."""
-        with self._lock:
-            if self._region is not None:
-                with suppress(OSError, UnicodeError):
-                    self._write_text(self._region.hide())
-            yield
-
     def _flush(self) -> None:
         """Write the buffer, and the live region if there is one."""
         text = "".join(self._buffer)
         self._buffer.clear()
         self._buffered_chars = 0
-        if self._region is not None and not self._stopped:
-            text = self._region.draw(text, self._open_lines.states())
-        self._write_text(text)
-
-    def _write_text(self, text: str) -> None:
-        if self._stopped or not text:
+        if self._stopped:
             return
         self.is_writing = True
         try:
-            write_safe(self._stream, text)
-            self._stream.flush()
+            if self._region is not None:
+                self._region.draw(text, self._open_lines.states())
+            elif text:
+                write_safe(self._stream, text)
+                self._stream.flush()
         except UnicodeError:
             raise
         except ValueError as e:  # the stream is closed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
 from torchx_cli.output.colors import is_terminal
@@ -25,19 +25,8 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
     return max(size.columns, 20) if size.columns else 80, max(size.lines, 4) if size.lines else 24
 
 
-# The context without a region that the owner of the present region provides.
-_hidden: Callable[[], AbstractContextManager[None]] | None = None
-
-
-@contextmanager
-def region_owner(hidden: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Make ``hidden`` the context of :func:`hidden_region`, until the end of this context."""
-    global _hidden
-    before, _hidden = _hidden, hidden
-    try:
-        yield
-    finally:
-        _hidden = before
+#: Each makes a context without the region that is on a terminal now; the newest region comes last.
+hiders: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def hidden_region(stream: object) -> AbstractContextManager[None]:
@@ -46,4 +35,4 @@ def hidden_region(stream: object) -> AbstractContextManager[None]:
     Args:
         stream: The stream.
     """
-    return nullcontext() if _hidden is None or not is_terminal(stream) else _hidden()
+    return hiders[-1]() if hiders and is_terminal(stream) else nullcontext()

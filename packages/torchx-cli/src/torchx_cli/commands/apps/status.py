@@ -17,7 +17,6 @@ from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
-from torchx_cli.output.terminal_safety import write_safe
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState
@@ -105,8 +104,7 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
         _add_submission(app_handle, status)
         if region is not None:
             text = status_text(app_handle, status, roles, all_replicas=all_replicas)
-            write_safe(sys.stdout, region.draw("", text.splitlines()))
-            sys.stdout.flush()
+            region.draw("", text.splitlines())
             return
         # Compare without durations, which differ at each poll.
         timeless = replace(status, submitted=None, started=None, ended=None)
