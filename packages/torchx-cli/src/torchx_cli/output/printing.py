@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_cli.output.colors import is_terminal, paint
@@ -58,20 +57,11 @@ def json_data(value: Any) -> Any:
     return value
 
 
-def to_plain_data(data: Any) -> Any:
-    """Return ``data`` as dicts, lists and scalars.
+def to_plain_data(data: object) -> Any:
+    """Return ``data`` as JSON has it: dicts, lists and scalars; ``str()`` converts other types."""
+    import json
 
-    An Enum of strings or integers becomes its value; ``str()`` converts other types.
-    """
-    if data is None or type(data) in (bool, int, float, str):
-        return data
-    if isinstance(data, Mapping):
-        return {str(to_plain_data(key)): to_plain_data(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple, set, frozenset)):
-        return [to_plain_data(item) for item in data]
-    if isinstance(data, Enum) and isinstance(data, (str, int)):
-        return data.value  # as in JSON
-    return str(data)
+    return json.loads(json.dumps(data, default=str))
 
 
 def fits_terminal(columns: Iterable[Column], rows: Iterable[Any]) -> bool:
