@@ -60,12 +60,6 @@ def run_command(command: click.Command, argv: Sequence[str]) -> int:
         return exit_code_of(body, options)
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"torchx-{__version__}")
-        ctx.exit()
-
-
 def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(GlobalOptions).debug = True
@@ -143,14 +137,7 @@ _SETTINGS: dict[str, Any] = {
     callback=_set_debug,
     help="Print the traceback of an error.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Print the version.",
-)
+@click.version_option(__version__, message="torchx-%(version)s", help="Print the version.")
 @click.pass_context
 def torchx(ctx: click.Context) -> None:
     """Launch and manage jobs on any scheduler."""

@@ -21,6 +21,7 @@ from torchx_cli.commands.submissions.compare import (
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, component_errors, submit
+from torchx_cli.launch.targets import FORM
 from torchx_cli.output import ranking
 from torchx_cli.output.printing import (
     JSON,
@@ -40,7 +41,7 @@ from torchx_runner.default_tracker import job_variables
 from torchx_runner.submissions.journal import record_group
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
-from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
+from torchx_sweep.arguments import ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -66,7 +67,7 @@ class Group(Command, click.Group):
     """A command with sub-commands. Its own options have defaults in ``[cli:NAME]``, too."""
 
 
-class ConfiguredDefaults(Mapping[str, Any]):
+class ConfiguredDefaults(UserDict[str, Any]):
     """The defaults of a command in ``.torchxconfig``, by parameter; read at the first access.
 
     Args:
@@ -79,17 +80,9 @@ class ConfiguredDefaults(Mapping[str, Any]):
         self._ctx = ctx
 
     @functools.cached_property
-    def _values(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """The values, which all methods of the base class use."""
         return dict(_configured_values(self._command, self._ctx))
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 def option_keys(command: click.Command) -> dict[str, click.Option]:

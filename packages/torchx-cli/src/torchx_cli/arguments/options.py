@@ -13,6 +13,9 @@ from torchx_cli.output.printing import JSON, TABLE, YAML
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The key of the flag --json in the metadata of a context.
+_WANTS_JSON = "torchx.wants_json"
+
 
 def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a decorator for an option that may be repeated only with the same value.
@@ -88,10 +91,13 @@ def output_option_of(*formats: str) -> Callable[[F], F]:
     """
 
     def format_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-        wants_json = ctx.params.pop("as_json", False)
+        wants_json = ctx.meta.pop(_WANTS_JSON, False)
         if wants_json and value not in (None, JSON):
             raise click.UsageError(f"--json and -o {value} contradict each other", ctx)
         return JSON if wants_json else value or TABLE
+
+    def set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        ctx.meta[_WANTS_JSON] = value
 
     def add(function: F) -> F:
         function = click.option(
@@ -107,6 +113,8 @@ def output_option_of(*formats: str) -> Callable[[F], F]:
             "as_json",
             is_flag=True,
             is_eager=True,
+            expose_value=False,
+            callback=set_json,
             help="Print the result as JSON (same as -o json).",
         )(function)
 

@@ -14,7 +14,6 @@ from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_cli.launch.options import LaunchOptions
-    from torchx_cli.launch.targets import Form, Target
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
 
@@ -100,31 +99,35 @@ def held_cfg(
 def submit_later(
     ctx: click.Context,
     launch: LaunchOptions,
-    form: Form,
     argv: Sequence[str],
-    target: Target,
-    more: Sequence[str],
+    after: After,
 ) -> None:
     """Start a background process that submits the app, as a sweep of one element.
 
     Args:
         ctx: The context of ``torchx run``.
         launch: The options that say what to run, and where.
-        form: How the target is written.
         argv: The target and its arguments.
-        target: The component that runs the target.
-        more: Options of ``torchx sweep run``.
+        after: What the app waits for.
 
     Raises:
         RequestError: The command ``torchx sweep`` is not installed.
     """
-    group = ctx.find_root().command
-    command = group.get_command(ctx, _WAITER) if isinstance(group, click.Group) else None
-    if command is None:
+    group: click.Command | None = ctx.find_root().command
+    for name in (_WAITER, "run"):
+        group = group.get_command(ctx, name) if isinstance(group, click.Group) else None
+    if group is None:
         raise RequestError(
             "--after needs a background process that waits, which torchx-sweep has; run: pip"
             " install torchx-sweep"
         )
-    words = ["run", *more, *launch.words(with_size=target.program is not None), *form.words(argv)]
-    with command.make_context(_WAITER, words, parent=ctx.parent) as inner:
-        command.invoke(inner)
+    target, *arguments = argv
+    options = {name: ctx.params[name] for name in ("wait", "output_format")}
+    ctx.invoke(
+        group,
+        **launch.values(),
+        **options,
+        after=str(after),
+        target=target,
+        arguments=tuple(arguments),
+    )

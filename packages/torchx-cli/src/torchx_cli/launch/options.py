@@ -96,33 +96,11 @@ class LaunchOptions(NamedTuple):
     size: dict[str, str]
     given: tuple[str, ...]
 
-    def words(self, *, with_size: bool) -> list[str]:
-        """Return the options as words of a command line.
-
-        Args:
-            with_size: Whether to include those for scripts and commands.
-        """
-        single = {
-            "-s": self.scheduler,
-            "--workspace": self.workspace,
-            "--name": self.name,
-            **({SIZE[key][0]: value for key, value in self.size.items()} if with_size else {}),
-        }
-        repeated = {
-            "-cfg": self.scheduler_args,
-            "--env": [f"{key}={value}" for key, value in self.env.items()],
-            "--setup": self.setup,
-            **{
-                f"--{name}": [",".join(value) if isinstance(value, list) else str(value)]
-                for name, value in self.options.items()
-                if value is not True
-            },
-        }
-        pairs = [(option, value) for option, value in single.items() if value is not None]
-        pairs += [(option, value) for option, values in repeated.items() for value in values]
-        flags = ["--ignore-unknown-cfg"] if self.ignore_unknown_cfg else []
-        flags += [f"--{name}" for name, value in self.options.items() if value is True]
-        return [*flags, *(word for pair in pairs for word in pair)]
+    def values(self) -> dict[str, Any]:
+        """Return the values of the options, by parameter."""
+        single = {name: getattr(self, name) for name in _SINGLE}
+        absent = dict.fromkeys((*SCHEDULER_OPTIONS, *SIZE))
+        return {**single, **absent, **self.options, **self.size}
 
     def target(self, form: Form, argv: Sequence[str]) -> Target:
         """Return the component that runs a target, and its arguments; see :func:`read_target`."""
@@ -155,6 +133,10 @@ class LaunchOptions(NamedTuple):
         return chosen, cfg
 
 
+# The fields that are the values of one option each.
+_SINGLE = LaunchOptions._fields[: LaunchOptions._fields.index("options")]
+
+
 def launch_options(function: F) -> F:
     """Add the options; the command receives the keyword ``launch``, :class:`LaunchOptions`."""
 
@@ -162,7 +144,7 @@ def launch_options(function: F) -> F:
     def with_options(*args: Any, **values: Any) -> Any:
         size = {name: values.pop(name) for name in SIZE}
         options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
-        others = {name: values.pop(name) for name in LaunchOptions._fields[:7]}
+        others = {name: values.pop(name) for name in _SINGLE}
         ctx = click.get_current_context()
         launch = LaunchOptions(
             **others,

@@ -24,17 +24,16 @@ _SPELLINGS = {
 }
 
 
+#: The key of the target's form in the metadata of a context.
+FORM = "torchx.target_form"
+
+
 class Form(Enum):
     """How the target is written on the command line."""
 
     PLAIN = "TARGET ..."
     MODULE = "-m MODULE ..."
     AFTER_DASHES = "-- COMMAND ..."
-
-    def words(self, argv: Sequence[str]) -> list[str]:
-        """Return a target and its arguments as they are written on the command line."""
-        mark = {Form.MODULE: ["-m"], Form.AFTER_DASHES: ["--"]}.get(self, [])
-        return [*mark, *argv]
 
 
 class Target(NamedTuple):

@@ -83,17 +83,6 @@ def _indices(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
-def select_replicas(runner: Runner, identifier: str) -> tuple[str, list[tuple[str, int]]]:
-    """Return the app and the replicas that a log identifier selects, once the app has started.
-
-    Raises:
-        RequestError: The identifier is malformed, or the app has no such role or replica.
-        UnknownAppException: The app does not exist.
-    """
-    source = parse_identifier(identifier)
-    return source.app_handle, started_replicas(runner, source)
-
-
 def replicas_now(
     runner: Runner,
     source: LogSource,
