@@ -21,9 +21,9 @@ from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-_HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
 # Editors on Windows write this character first.
 _BYTE_ORDER_MARK = "\ufeff"
+_HEADER = re.compile(rf"{_BYTE_ORDER_MARK}?\[[^\]]+\]")
 
 
 @click.command("configure", cls=Command)
@@ -108,23 +108,23 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
         for name, keys in parse_config(existing, path).sections.items()
     }
     newline = "\r\n" if "\r\n" in existing else "\n"
-    text = existing.removeprefix(_BYTE_ORDER_MARK)
-    mark = existing[: len(existing) - len(text)]
-    lines = text.splitlines(keepends=True)
+    lines = existing.splitlines(keepends=True)
     added: list[str] = []
-    for name, entries in _sections(addition):
-        missing = [line for line in entries if _fold(_key(line)) not in have.get(name, ())]
-        if name in have:
-            at, new = _end_of_section(lines, name, path), missing
+    for section in re.split(r"(?m)^(?=\[)", addition)[1:]:
+        header, *entries = filter(None, section.splitlines())
+        present = have.get(header[1:-1])
+        new = [line for line in entries if _fold(_key(line)) not in (present or ())]
+        if present is not None:
+            at = _end_of_section(lines, header, path)
+            added += [f"{header} {_key(line)}" for line in new]
         else:
             at = len(lines)
-            new = [*([""] if lines and lines[-1].strip() else []), f"[{name}]", *missing]
-            added.append(f"[{name}]")
+            new = [*([""] if lines and lines[-1].strip() else []), header, *new]
+            added.append(header)
         if new and at and not lines[at - 1].endswith("\n"):
             lines[at - 1] += newline
         lines[at:at] = [line + newline for line in new]
-        added += [f"[{name}] {_key(line)}" for line in missing if name in have]
-    return mark + "".join(lines), added
+    return "".join(lines), added
 
 
 def replace_file(path: str, text: str) -> None:
@@ -147,24 +147,13 @@ def replace_file(path: str, text: str) -> None:
         raise ConfigError(f"{path}: cannot be written: {e.strerror or e}") from e
 
 
-def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """Return the sections of a generated file, each with its lines that are not blank."""
-    sections: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
-        if header := _HEADER.match(line):
-            sections.append((header["name"], []))
-        elif line.strip():
-            sections[-1][1].append(line)
-    return sections
-
-
-def _end_of_section(lines: list[str], name: str, path: str) -> int:
+def _end_of_section(lines: list[str], header: str, path: str) -> int:
     """Return where a section ends: after its last line that is neither blank nor a comment."""
-    headers = {n: found["name"] for n, line in enumerate(lines) if (found := _HEADER.match(line))}
-    start = next((n for n, header in headers.items() if header == name), None)
+    starts = [n for n, line in enumerate(lines) if _HEADER.match(line)]
+    start = next((n for n in starts if lines[n].lstrip(_BYTE_ORDER_MARK).startswith(header)), None)
     if start is None:  # configparser accepts it
-        raise ConfigError(f"{path}: remove the spaces before [{name}]; nothing changed")
-    end = next((n for n in headers if n > start), len(lines))
+        raise ConfigError(f"{path}: remove the spaces before {header}; nothing changed")
+    end = next((n for n in starts if n > start), len(lines))
     while not lines[end - 1].strip() or lines[end - 1].lstrip()[0] in "#;":
         end -= 1
     return end
