@@ -12,8 +12,7 @@ import pytest
 from manual_clock import ManualClock
 from patience import PATIENCE
 from torchx_cli.logs import reader
-from torchx_cli.logs.open_lines import LiveLines, OpenLines
-from torchx_cli.logs.reader import LogReader
+from torchx_cli.logs.reader import LiveLines, LogReader, OpenLines
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
 from torchx_specs.schedulers.logs import LogQuery

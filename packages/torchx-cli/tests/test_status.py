@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from torchx_cli.launch.reports import StateChanges
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.output.status_text import status_data, status_text, summary
 from torchx_specs import AppState
 from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 

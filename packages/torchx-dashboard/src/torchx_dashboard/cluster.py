@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.doctor.run_checks import checks_of, configured_options, run_checks
+from torchx_cli.commands.doctor import checks_of, configured_options, run_checks
 from torchx_dashboard.jobs import PATIENCE
 from torchx_dashboard.stream import error_text
 from torchx_runner.installed_schedulers import plugin_manager

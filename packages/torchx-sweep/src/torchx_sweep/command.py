@@ -26,13 +26,13 @@ from torchx_cli.output import ranking
 from torchx_cli.output.printing import (
     JSON,
     TABLE,
+    csv_text,
     json_data,
     table_cells,
     write,
     write_data,
     write_table,
 )
-from torchx_cli.output.table_texts import csv_text
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config

@@ -21,9 +21,8 @@ from torchx_cli.output.app_data import (
     read_document,
     warn_of_secrets,
 )
-from torchx_cli.output.printing import TABLE, YAML, write, write_data
+from torchx_cli.output.printing import TABLE, YAML, run_data, write, write_data
 from torchx_cli.output.standard_streams import write_utf8
-from torchx_cli.output.status_data import run_data
 from torchx_specs.components.materialize import component_error_location
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line

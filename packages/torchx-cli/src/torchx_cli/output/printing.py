@@ -1,4 +1,4 @@
-"""Prints the result of a command on standard output: aligned text, JSON or YAML."""
+"""Prints the result of a command: aligned text, JSON, YAML, CSV or Markdown."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchx_cli.output.colors import is_terminal, paint
 from torchx_cli.output.standard_streams import write_utf8
 from torchx_specs.errors import one_line
+from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
-    from torchx_specs.model.status import AppState
+    from torchx_specs.model.status import AppState, AppStatus
 
 TABLE = "table"
 JSON = "json"
@@ -131,6 +132,47 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as CSV. A cell that a spreadsheet could run as a formula gets an apostrophe.
+
+    >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
+    "a,b\n'=1+1,-1e-3\n"
+    """
+    import csv
+    import io
+
+    lines = []
+    for row in [headers, *rows]:
+        # The module quotes a carriage return only if the line ends with one.
+        csv.writer(line := io.StringIO(), lineterminator="\r\n").writerow(map(_cell, row))
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
+
+
+def markdown_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as Markdown.
+
+    >>> markdown_text(["a"], [["x|y"]])
+    '| a |\n|---|\n| x\\|y |\n'
+    """
+    escaped = [
+        [text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for text in row]
+        for row in (headers, *rows)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in escaped]
+    return "\n".join([lines[0], "|" + "---|" * len(headers), *lines[1:]]) + "\n"
+
+
+def _cell(text: str) -> str:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 _STATE_COLORS = {
     "RUNNING": "BLUE",
     "SUCCEEDED": "GREEN",
@@ -142,6 +184,25 @@ _STATE_COLORS = {
 def state_name(state: AppState) -> str:
     """Return the name of a state, or its text if a plugin does not report an AppState."""
     return getattr(state, "name", None) or str(state)
+
+
+def handle_data(app_handle: str) -> dict[str, Any]:
+    """Return a handle and its parts."""
+    parsed = parse_app_handle(app_handle)
+    return {
+        "handle": app_handle,
+        "app_id": parsed.app_id,
+        "scheduler": parsed.scheduler_backend,
+    }
+
+
+def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Return the result of a submission; the state and the URL are None if unknown."""
+    return {
+        **handle_data(app_handle),
+        "state": None if status is None else state_name(status.state),
+        "ui_url": None if status is None else status.ui_url,
+    }
 
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

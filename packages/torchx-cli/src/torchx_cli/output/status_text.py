@@ -1,4 +1,4 @@
-"""The text of ``torchx status``: a line of summary, the times, and the replicas in groups."""
+"""The status of an app as data, and as text: a summary, times, and the replicas in groups."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_cli.output.printing import state_name
-from torchx_cli.output.times import format_duration, format_time
+from torchx_cli.output.printing import handle_data, state_name
+from torchx_cli.output.times import format_duration, format_time, rfc3339
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_replica
 from torchx_specs.redaction import masked_text
@@ -334,3 +334,56 @@ def _time(when: datetime | None, now: datetime) -> str | None:
 def _message(status: AppStatus) -> str:
     """Return a scheduler's message as one line, or an empty string."""
     return one_line(status.message or "")[:_LONGEST_REASON]
+
+
+# -- the status as data
+
+
+def status_data(
+    app_handle: str, status: AppStatus, roles: list[str] | None = None, error: str = ""
+) -> dict[str, Any]:
+    """Return the status of an app with the app's handle, id and URL, and the scheduler's name.
+
+    ``summary`` is the first line that ``torchx status`` prints. ``first_failure`` describes the
+    replica that failed first, with its error message; it is None without a failure.
+
+    Args:
+        app_handle: The app.
+        status: The status of the app.
+        roles: The roles to include; None or an empty list means all.
+        error: The line in which the program of the first failed replica names its error.
+    """
+    return {
+        **status.to_json(roles),
+        **handle_data(app_handle),
+        "ui_url": status.ui_url,
+        "submitted": rfc3339(status.submitted),
+        "started": rfc3339(status.started),
+        "ended": rfc3339(status.ended),
+        "attempts": [
+            {
+                **vars(attempt),
+                "started": rfc3339(attempt.started),
+                "ended": rfc3339(attempt.ended),
+            }
+            for attempt in status.attempts
+        ],
+        "summary": summary(status),
+        "first_failure": _failure_data(status, error),
+    }
+
+
+def _failure_data(status: AppStatus, error: str) -> dict[str, Any] | None:
+    failure = first_failure(status)
+    if failure is None:
+        return None
+    replica = failure.replica
+    return {
+        "role": replica.role,
+        "replica": replica.id,
+        "node": replica.node,
+        "exit_code": failure.exit_code,
+        "reason": replica.reason or None,
+        "message": failure.message or None,
+        "error_line": error or None,
+    }

@@ -10,7 +10,7 @@ from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues, show_failure
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
-from torchx_cli.output.status_data import status_data
+from torchx_cli.output.status_text import status_data
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner import WaitTimeoutError

@@ -14,8 +14,15 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handles_argument, output_option_of
-from torchx_cli.output.printing import JSON, TABLE, json_data, write_data, write_table
-from torchx_cli.output.table_texts import csv_text, markdown_text
+from torchx_cli.output.printing import (
+    JSON,
+    TABLE,
+    csv_text,
+    json_data,
+    markdown_text,
+    write_data,
+    write_table,
+)
 from torchx_cli.runner_context import open_runner
 from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.default_tracker import readable_trackers
