@@ -400,7 +400,7 @@ def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
 
     install_torchx(tmp_path, "torchx", "0.7.0")
     ((owner, message),) = conflicts([str(tmp_path)])
-    assert (owner.name, owner.version) == ("torchx", "0.7.0")
+    assert owner[:2] == ("torchx", "0.7.0")
     assert message == (
         "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew; run:"
         f" pip uninstall torchx; pip install torchx=={__version__}"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -41,6 +41,10 @@ _LONGEST_MESSAGE = 10_000
 
 #: The key of ``click.Context.meta`` whose value is the arguments as typed, for error messages.
 ARGV_KEY = "torchx.argv"
+
+
+# click before 8.2 prints the help itself.
+_NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class Terminated(KeyboardInterrupt):
@@ -123,6 +127,9 @@ def report_error(error: BaseException, options: GlobalOptions, subject: str = ""
 
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         print(escape_controls(masked_text("".join(lines))), end="", file=sys.stderr)
+    if isinstance(error, _NO_COMMAND):  # click's message is the help of the group
+        click.echo(error.format_message())
+        return 1
     if isinstance(error, click.UsageError):
         print_error(usage_message(error))
         return BAD_REQUEST

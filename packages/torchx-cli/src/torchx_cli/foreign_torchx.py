@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from torchx_specs.plugins.records import Origin
 from torchx_specs.version import __version__
 
 #: A distribution with this entry point comes from this project. Any other distribution that
@@ -15,7 +16,7 @@ from torchx_specs.version import __version__
 _BRIDGES = "torchx.bridges.plugin"
 
 
-def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Distribution, str]]:
+def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Origin, str]]:
     """Yield each conflicting distribution, with a message that contains the remedy.
 
     Args:
@@ -45,4 +46,4 @@ def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Distribution,
                 f"pip uninstall {name}; pip install --force-reinstall --no-deps"
                 f" torchx=={ours.version} torchx-cli=={ours.version}"
             )
-        yield other, f"{what}; run: {remedy}"
+        yield Origin(name, other.version), f"{what}; run: {remedy}"

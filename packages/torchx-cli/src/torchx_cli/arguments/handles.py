@@ -38,7 +38,9 @@ def resolve_handle(text: str) -> str:
     try:
         parsed = parse_app_handle(text)
     except MalformedAppHandleException:
-        return _named(text, _search(text))
+        from torchx_runner.submissions.lookup import find_app
+
+        return _named(text, find_app(text, list_schedulers))
     if "/" in parsed.session_name:
         scheduler, _, path = text.partition("://")
         handle = "/".join(path.split("/")[:2])
@@ -98,12 +100,6 @@ def _sessions() -> set[str]:
 def _named(text: str, handle: str) -> str:
     logger.info("%s is %s", text, handle)
     return handle
-
-
-def _search(text: str) -> str:
-    from torchx_runner.submissions.lookup import find_app
-
-    return find_app(text, list_schedulers)
 
 
 def list_schedulers(

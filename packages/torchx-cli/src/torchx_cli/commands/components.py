@@ -12,13 +12,9 @@ from torchx_cli.output.printing import write
 TEMPLATE_NAMES = ("ddp", "hydra", "script", "service")
 
 
-@click.group("components", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("components")
+def command() -> None:
     """Create components from templates; `torchx builtins` lists the installed ones."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
-        ctx.exit(1)
 
 
 @command.command("new", short_help="Create a component and a job from a template.")
