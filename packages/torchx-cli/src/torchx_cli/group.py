@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from torchx_cli.exit_codes import ARGV_KEY
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ConfigError, PluginError, nearest
-from torchx_specs.plugins.manager import get_manager
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.manager import PluginManager
-    from torchx_specs.plugins.records import CommandPlugin
-
+from torchx_specs.plugins.catalog import Catalog
+from torchx_specs.plugins.manager import PluginManager, get_manager
+from torchx_specs.plugins.records import CommandPlugin
 
 # The sections of the help, with their commands in order; plugins of others come last.
 _GROUPS = {

@@ -17,13 +17,12 @@ from torchx_log_sinks.layout import (
 )
 from torchx_log_sinks.writer import CopyWriter, LogChangedError
 from torchx_specs.errors import BackendError, RequestError, TorchXError, one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.schedulers import Stream
 
 if TYPE_CHECKING:
     from torchx_log_sinks.sinks import ConfiguredSink
     from torchx_specs.model.app import AppDef
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.schedulers.log_items import Replica
 
 logger = logging.getLogger(__name__)

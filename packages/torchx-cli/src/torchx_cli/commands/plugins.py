@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,12 +15,10 @@ from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.named_resources_generic import NAMED_RESOURCES
+from torchx_specs.plugins.catalog import Catalog
+from torchx_specs.plugins.manager import PluginManager
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.manager import PluginManager
 
 #: The table names at most this many resources of one distribution.
 _MAX_NAMES = 6

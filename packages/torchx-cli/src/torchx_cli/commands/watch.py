@@ -25,11 +25,10 @@ from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.model.status import AppState, is_started
+from torchx_specs.model.status import AppState, AppStatus, is_started
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.plugins.factories import Deliveries, LogCopies
 
 logger = logging.getLogger(__name__)

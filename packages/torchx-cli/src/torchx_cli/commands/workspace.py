@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
@@ -28,12 +27,10 @@ from torchx_cli.output.times import duration_option, rfc3339
 from torchx_kit.times import moment
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
+from torchx_specs.plugins.catalog import Catalog
+from torchx_specs.plugins.records import PrunerPlugin
 from torchx_specs.redaction import masked_text
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.records import PrunerPlugin
 
 logger = logging.getLogger(__name__)
 

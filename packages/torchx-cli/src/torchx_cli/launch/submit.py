@@ -26,12 +26,11 @@ from torchx_cli.output.standard_streams import write_utf8
 from torchx_specs.components.materialize import component_error_location
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.model.app import AppDef
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.factories import Deliveries
     from torchx_specs.workspace.spec import Workspace

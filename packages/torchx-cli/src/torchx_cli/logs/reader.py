@@ -6,10 +6,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text
@@ -17,9 +17,6 @@ from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
 from torchx_specs.schedulers.log_items import Block, PartialLine, Replica
 from torchx_specs.schedulers.logs import LogQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 logger = logging.getLogger(__name__)
 

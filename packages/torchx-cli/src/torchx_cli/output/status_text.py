@@ -8,16 +8,21 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torchx_cli.output.printing import handle_data, state_name
 from torchx_cli.output.times import format_duration, format_time, rfc3339
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_replica
+from torchx_specs.model.status import (
+    AppState,
+    AppStatus,
+    AttemptStatus,
+    ReplicaStatus,
+    RoleStatus,
+    error_of,
+    format_replica,
+)
 from torchx_specs.redaction import masked_text
-
-if TYPE_CHECKING:
-    from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 _LONGEST_CAUSE = 300
 # A pending reason of the cluster is long, and its explanation follows it.

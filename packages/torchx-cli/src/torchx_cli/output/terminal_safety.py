@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import TextIO
 
 _RESET = "\033[0m"
 _RESETS = (_RESET, "\033[m")

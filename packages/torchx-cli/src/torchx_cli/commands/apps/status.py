@@ -18,13 +18,12 @@ from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_text import status_data, status_text, summary
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
 

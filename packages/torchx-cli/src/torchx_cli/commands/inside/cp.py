@@ -20,11 +20,10 @@ from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import Stream
-from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError
+from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError, Session
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.schedulers.sessions import Session
 
 _BLOCK = 1 << 16
 _MOST_ERROR_BYTES = 4000

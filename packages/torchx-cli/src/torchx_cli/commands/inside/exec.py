@@ -13,7 +13,7 @@ import threading
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import click
 
@@ -24,12 +24,7 @@ from torchx_cli.output.in_place import terminal_size
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.schedulers import Stream
-from torchx_specs.schedulers.sessions import TerminalSize
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from torchx_specs.schedulers.sessions import Session
+from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 logger = logging.getLogger(__name__)
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.commands.inside.targets import REPLICA, find_target
+from torchx_cli.commands.inside.targets import REPLICA, Target, find_target
 from torchx_cli.output.printing import write
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.schedulers.sessions import NotListeningError, ReplicaNotRunningError
 
 if TYPE_CHECKING:
-    from torchx_cli.commands.inside.targets import Target
     from torchx_runner import Runner
 
 logger = logging.getLogger(__name__)

@@ -28,13 +28,12 @@ from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.app_changes import flattened
 from torchx_runner.submissions.call_changes import named_arguments
-from torchx_runner.submissions.journal import submissions
+from torchx_runner.submissions.journal import Submission, submissions
 from torchx_specs.errors import TorchXError, one_line
 from torchx_specs.redaction import MASK, masked, masked_value
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_runner.submissions.journal import Submission
     from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)

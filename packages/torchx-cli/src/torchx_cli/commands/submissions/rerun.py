@@ -30,13 +30,12 @@ from torchx_runner.submissions.recorded_code import use_recorded_code
 from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
-from torchx_specs.model.app import ComponentCall
+from torchx_specs.model.app import AppDef, ComponentCall
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.redaction import masked
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.model.app import AppDef
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.workspace.spec import Workspace
 
