@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 import click
 
@@ -24,7 +24,6 @@ from torchx_cli.output.printing import (
     write_rows,
 )
 from torchx_cli.output.times import duration_option, rfc3339
-from torchx_kit.times import moment
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
 from torchx_specs.plugins.catalog import Catalog
@@ -47,7 +46,8 @@ class _Found:
     @property
     def last_used(self) -> datetime | None:
         """When a job used the data last."""
-        return moment(self.item.last_used and int(self.item.last_used))
+        used = self.item.last_used
+        return None if used is None else datetime.fromtimestamp(int(used), timezone.utc)
 
 
 def _shown_time(one: _Found) -> str:
