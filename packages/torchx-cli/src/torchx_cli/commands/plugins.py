@@ -11,7 +11,7 @@ import click
 from torchx_cli.arguments.command import Group
 from torchx_cli.arguments.options import output_option
 from torchx_cli.foreign_torchx import conflicts
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.printing import write, write_result
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.named_resources_generic import NAMED_RESOURCES
@@ -45,10 +45,7 @@ def command(ctx: click.Context, output_format: str) -> None:
         return
     manager = plugin_manager()
     data = plugins_data(manager)
-    if output_format == TABLE:
-        write(_as_text(data))
-    else:
-        write_data(data, output_format)
+    write_result(data, _as_text(data), output_format)
     if data["conflicts"] or data["problems"]:
         ctx.exit(2)
 

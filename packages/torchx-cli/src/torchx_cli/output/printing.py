@@ -47,6 +47,14 @@ def write_data(data: object, output_format: str) -> None:
     write_utf8(dump_yaml(to_plain_data(data)))
 
 
+def write_result(data: object, text: str, output_format: str) -> None:
+    """Write a result: as text for a table, else as JSON or YAML."""
+    if output_format == TABLE:
+        write(text)
+    else:
+        write_data(data, output_format)
+
+
 def json_data(value: Any) -> Any:
     """Return data for JSON: a number that is not finite becomes ``NaN`` or ``Infinity`` as text."""
     if isinstance(value, float) and value - value != 0:

@@ -9,7 +9,7 @@ from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues, show_failure
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.printing import TABLE, state_name, write, write_data
+from torchx_cli.output.printing import TABLE, state_name, write_result
 from torchx_cli.output.status_text import status_data
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
@@ -64,10 +64,8 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
             log_end(status)
             show_failure(runner, app_handle, status)
         error = "" if output_format == TABLE else program_error(runner, app_handle, status)
-    if output_format == TABLE:
-        write(state_name(status.state))
-    else:
-        write_data(status_data(app_handle, status, error=error), output_format)
+    data = status_data(app_handle, status, error=error)
+    write_result(data, state_name(status.state), output_format)
     if timed_out:
         print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)
