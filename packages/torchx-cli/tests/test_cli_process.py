@@ -395,7 +395,7 @@ def test_second_torchx_in_another_folder_is_a_problem(site: Site) -> None:
 
 
 def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
-    from torchx_cli.foreign_torchx import conflicts
+    from torchx_cli.doctor.own_checks import conflicts
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")

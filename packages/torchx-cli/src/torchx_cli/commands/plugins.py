@@ -10,7 +10,7 @@ import click
 
 from torchx_cli.arguments.command import Group
 from torchx_cli.arguments.options import output_option
-from torchx_cli.foreign_torchx import conflicts
+from torchx_cli.doctor.own_checks import KINDS, conflicts
 from torchx_cli.output.printing import write, write_result
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
@@ -22,13 +22,6 @@ from torchx_specs.version import __version__
 
 #: The table names at most this many resources of one distribution.
 _MAX_NAMES = 6
-#: The names of the plugin manager's methods that return a catalog.
-KINDS = (
-    *("schedulers", "named_resources", "trackers", "commands", "workspaces", "pruners"),
-    *("checks", "event_handlers", "log_sinks", "notifiers"),
-)
-
-
 #: The kinds of ``torchx plugins new``; their details are in ``scaffold/create.py``.
 NEW_KINDS = ("scheduler", "tracker", "component", "resource", "command", "workspace")
 

@@ -158,13 +158,19 @@ def selected_replicas(app: AppDef, source: LogSource) -> list[tuple[str, int]]:
     if source.role is not None and source.replicas is not None and not app.roles:
         # A scheduler may no longer return the roles of an app, but still have the app's logs.
         return [(source.role, index) for index in source.replicas]
-    if not app.roles:
+    existing = find_role_replicas(app, source.role)
+    if not app.roles or not (existing or source.role):
         name = source.role or "ROLE"
         raise RequestError(
             f"{source.app_handle}: the scheduler does not return the roles of this app; name the"
             f" replica: {source.app_handle}/{name}/0"
         )
-    existing = replicas_of_role(app, source)
+    if source.role is not None and not existing:
+        names = [role.name for role in app.roles]
+        raise RequestError(
+            f"{source.app_handle} has no role '{source.role}';{nearest(source.role, names)}"
+            f" roles: {', '.join(names)}"
+        )
     if source.replicas is None:
         return existing
     indices = {index for _, index in existing}
@@ -184,21 +190,3 @@ def find_role_replicas(app: AppDef, role_name: str | None) -> list[tuple[str, in
         if role_name is None or role_name == role.name
         for index in range(role.num_replicas)
     ]
-
-
-def replicas_of_role(app: AppDef, source: LogSource) -> list[tuple[str, int]]:
-    """Return the replicas of the role that an identifier names, as role and index.
-
-    If the identifier names no role, return the replicas of all roles.
-
-    Raises:
-        RequestError: The app has roles, but not this role.
-    """
-    found = find_role_replicas(app, source.role)
-    if source.role is not None and app.roles and not found:
-        names = [role.name for role in app.roles]
-        raise RequestError(
-            f"{source.app_handle} has no role '{source.role}';{nearest(source.role, names)}"
-            f" roles: {', '.join(names)}"
-        )
-    return found

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.arguments.handles import resolve_identifier
-from torchx_cli.logs.replicas import parse_identifier, replicas_of_role
+from torchx_cli.logs.replicas import parse_identifier, selected_replicas
 from torchx_specs.errors import RequestError, UnknownAppException
 
 if TYPE_CHECKING:
@@ -75,16 +75,9 @@ def find_target(runner: Runner, text: str) -> Target:
     app = runner.describe(source.app_handle)
     if app is None:
         raise UnknownAppException(source.app_handle)
-    found = replicas_of_role(app, source)
-    if source.replicas is not None:
-        found = [item for item in found if item[1] in source.replicas]
+    found = selected_replicas(app, source)
     if len(found) == 1:
         return Target(source.app_handle, *found[0])
-    if not found:
-        raise RequestError(
-            f"which replica? the scheduler does not return the replicas of {source.app_handle};"
-            f" name one: {source.app_handle}/ROLE/0"
-        )
     names = [f"{role}/{k}" for role, k in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     raise RequestError(
