@@ -160,7 +160,7 @@ def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
 
     workers = [delivery._Worker(name, hang) for name in "ab"]
     for worker in workers * 3:
-        worker.put({})
+        worker.waiting.put({})
     begun.wait(60)
     for worker in workers:
         worker.finish(5.0, began=time.monotonic() - 6)

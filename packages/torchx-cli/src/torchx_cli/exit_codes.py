@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -93,10 +94,8 @@ def print_error(message: str) -> None:
     line = one_line(masked_text(f"error: {message}"))
     if len(line) > _LONGEST_MESSAGE:
         line = f"{line[:_LONGEST_MESSAGE]}... ({len(line):,} characters)"
-    try:
+    with suppress(OSError, ValueError):  # standard error may be closed
         print(safe_message(f"torchx: {line}"), file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass  # standard error is closed
 
 
 def report_error(error: BaseException, options: GlobalOptions, subject: str = "") -> int:
@@ -222,8 +221,6 @@ def _as_typed(option: str, ctx: click.Context) -> str:
 
 def discard_output() -> None:
     """Redirect standard output to the null device, so that the final flush cannot fail."""
-    try:
+    with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

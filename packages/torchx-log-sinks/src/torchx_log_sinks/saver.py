@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -253,10 +253,8 @@ class LogSaver(threading.Thread):
         except LogChangedError:  # the log was rotated, so it has fewer lines than the copy
             self._follow = False
             self._reread(stream, replica)
-            try:
+            with suppress(LogChangedError):  # the log has no line that the copy lacks
                 writer.finish(is_complete)
-            except LogChangedError:
-                pass  # the log has no line that the copy lacks
 
     def _final_status(self) -> AppStatus | None:
         deadline = time.monotonic() + _END_SECONDS

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.completion.answer import find_completions
@@ -136,6 +137,5 @@ def _with_script(words: list[str], cell: str) -> list[str]:
     if script is None:
         script = _SCRIPT
         words = [*words, script]
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(cell)
+    Path(script).write_text(cell, encoding="utf-8")
     return words

@@ -19,7 +19,7 @@ from torchx_cli.launch.reports import intervals
 from torchx_cli.logs.copies import required_copies
 from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.printing import write_result
 from torchx_cli.output.times import duration_option, format_time, rfc3339
 from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.journal import find_submission
@@ -114,11 +114,9 @@ def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
 
 def _write(data: dict[str, Any], output_format: str) -> None:
     now = datetime.now(timezone.utc)
-    if output_format == TABLE:
-        name = f" {data['name']}" if data["name"] else ""
-        write(one_line(f"{format_time(now)} {data['handle']}{name} {data['summary']}"))
-    else:
-        write_data({"time": rfc3339(now), **data}, output_format)
+    name = f" {data['name']}" if data["name"] else ""
+    text = one_line(f"{format_time(now)} {data['handle']}{name} {data['summary']}")
+    write_result({"time": rfc3339(now), **data}, text, output_format)
     sys.stdout.flush()
 
 

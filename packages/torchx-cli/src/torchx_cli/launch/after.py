@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_cli.runner_context import existing
+from torchx_specs.errors import RequestError
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -81,9 +82,7 @@ def held_cfg(
     other, _, app_id = parse_app_handle(after.handle)
     if other == _WAITER:
         return None
-    status = runner.status(after.handle)
-    if status is None:
-        raise UnknownAppException(after.handle)
+    status = existing(runner.status(after.handle), after.handle)
     if is_terminal(status.state):
         if after.is_met(status.state):
             return cfg

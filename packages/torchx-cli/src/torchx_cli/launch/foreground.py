@@ -14,7 +14,7 @@ from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import LogSource, started_replicas
 from torchx_cli.output.colors import takes_color
-from torchx_specs.errors import UnknownAppException
+from torchx_cli.runner_context import existing
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def follow_in_foreground(
         _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
         logs.finish()
-    if status is None:
-        raise UnknownAppException(app_handle)
-    return status
+    return existing(status, app_handle)
 
 
 def _interrupted(

@@ -144,8 +144,7 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
             else:
                 handle = runner.run_component(request.component, request.arguments, *target)
         if request.output_format == TABLE:
-            write(handle)
-            sys.stdout.flush()
+            print(handle, flush=True)
         logger.info("launched app: %s", handle)
         current.handle = ""  # after an interrupt, the handle need not be printed again
         _finish(runner, request, handle, no_wait)

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.launch.reports import StateChanges, intervals
-from torchx_cli.runner_context import is_double
-from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_cli.runner_context import existing, is_double
+from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.handles import make_app_handle
 from torchx_specs.model.status import AppState, is_started
 
@@ -105,16 +105,12 @@ def replicas_now(
     if source.role is not None and source.replicas is not None and is_double(runner):
         # A test double may never report that its app has started, so do not wait for that.
         return [(source.role, index) for index in source.replicas]
-    status = runner.status(source.app_handle)
-    if status is None:
-        raise UnknownAppException(source.app_handle)
+    status = existing(runner.status(source.app_handle), source.app_handle)
     if not is_started(status.state):
         if changes is not None:
             changes.observe(status)
         return None
-    app = runner.describe(source.app_handle)
-    if app is None:
-        raise UnknownAppException(source.app_handle)
+    app = existing(runner.describe(source.app_handle), source.app_handle)
     replicas = selected_replicas(app, source)
     if not only_failed:
         return replicas

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from torchx_cli.output.colors import is_terminal
@@ -56,10 +56,8 @@ def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _reconfigure(stream: io.TextIOWrapper, errors: str) -> None:
-    try:
+    with suppress(OSError, ValueError):  # the stream is closed, or cannot be flushed
         stream.reconfigure(errors=errors)
-    except (OSError, ValueError):
-        pass  # the stream is closed, or cannot be flushed
 
 
 def write_utf8(text: str) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import TextIO
 
@@ -118,16 +119,12 @@ class SafeTerminal(io.TextIOWrapper):
 
     def release(self) -> None:
         """Flush the text, and detach the buffer; the wrapped stream continues to use the buffer."""
-        try:
+        with suppress(OSError, ValueError):  # the command reported that the terminal is closed
             if self._is_colored:
                 self.write_safe(_RESET)
             self.flush()
-        except (OSError, ValueError):
-            pass  # the terminal is closed; the command reported that already
-        try:
+        with suppress(OSError, ValueError):  # detach() flushes first, and fails as flush() did
             self.detach()
-        except (OSError, ValueError):
-            pass  # detach() flushes first, and fails as flush() did
 
 
 def write_safe(stream: TextIO, text: str) -> None:

@@ -16,8 +16,7 @@ from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_text import status_data, status_text, summary
-from torchx_cli.runner_context import existing_status, open_runner
-from torchx_specs.errors import UnknownAppException
+from torchx_cli.runner_context import existing, open_runner
 from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
@@ -63,16 +62,18 @@ def command(
         if watch and output_format == TABLE:
             _watch(runner, app_handle, roles, all_replicas)
             return
-        if watch and runner.wait(app_handle, wait_interval=_INTERVAL) is None:
-            raise UnknownAppException(app_handle)
-        status = existing_status(runner, app_handle)
+        if watch:
+            found = runner.wait(app_handle, wait_interval=_INTERVAL)
+        else:
+            found = runner.status(app_handle)
+        status = existing(found, app_handle)
         _add_submission(app_handle, status)
         error = program_error(runner, app_handle, status)
-    existing = [role.role for role in status.roles]
+    names = [role.role for role in status.roles]
     for name in roles:
-        if name not in existing:
+        if name not in names:
             logger.warning(
-                "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
+                "the app has no role '%s'; roles: %s", name, ", ".join(names) or "none yet"
             )
     if output_format == TABLE:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas, error=error))
@@ -108,12 +109,10 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
         timeless = replace(status, submitted=None, started=None, ended=None)
         state = (status.state, summary(timeless))
         if state != shown:
-            write(summary(status))
-            sys.stdout.flush()
+            print(summary(status), flush=True)
         shown = state
 
-    status = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
-    if status is None:
-        raise UnknownAppException(app_handle)
+    found = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
+    status = existing(found, app_handle)
     if region is None:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas))

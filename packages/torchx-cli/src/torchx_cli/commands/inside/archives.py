@@ -258,8 +258,7 @@ def _write_file(
     archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, path: str, mode: int
 ) -> None:
     with open(os.open(path, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
-        for block in _content(archive, member):
-            file.write(block)
+        file.writelines(_content(archive, member))
         file.flush()
         os.fchmod(file.fileno(), mode)
         os.utime(file.fileno(), (member.mtime, member.mtime))

@@ -12,7 +12,7 @@ import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 import click
@@ -155,11 +155,10 @@ def _copy_input(session: Session, wake: int) -> None:
     except TorchXError as e:
         logger.debug("standard input: %s", e)
     try:
-        session.close_stdin()
+        with suppress(OSError):
+            session.close_stdin()
     except TorchXError as e:
         logger.warning("%s", one_line(e))
-    except OSError:
-        pass
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from torchx_cli.completion.values import complete_apps_and_files
 from torchx_cli.output.app_data import is_document, read_document
 from torchx_cli.output.printing import TABLE, to_plain_data, write, write_data
 from torchx_cli.output.times import format_time
-from torchx_cli.runner_context import open_runner
+from torchx_cli.runner_context import existing, open_runner
 from torchx_runner.submissions.app_changes import ABSENT, Difference, differences
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_runner.submissions.journal import Submission, find_submission, submissions
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.redaction import masked, masked_value
 
@@ -85,10 +85,8 @@ def _side(text: str) -> _Side:
     if submission is not None and submission.app is not None:
         return _of_submission(submission)
     with open_runner() as runner:
-        app_or_none = runner.describe(handle)
-    if app_or_none is None:
-        raise UnknownAppException(handle)
-    return _Side(handle, {"app": _document(app_or_none)}, app_or_none.name)
+        app = existing(runner.describe(handle), handle)
+    return _Side(handle, {"app": _document(app)}, app.name)
 
 
 def _of_submission(submission: Submission) -> _Side:
