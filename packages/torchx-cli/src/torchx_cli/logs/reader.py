@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import threading
@@ -73,17 +74,15 @@ class LogReader:
         self._prefixes: dict[Replica, str] = {}
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._region: LiveRegion | None = None
-        self._open_lines = OpenLines(self._on_terminal)
         self._pause = 0.0 if query.should_tail else _BUFFER_SECONDS
         if has_pieces and can_replace_text(stream):
-            self._region, self._open_lines = LiveRegion(stream), LiveLines()
-            self._pause = DRAW_SECONDS
+            self._region, self._pause = LiveRegion(stream), DRAW_SECONDS
+        self._open_lines = OpenLines(self._on_terminal, self._region is not None)
         # The thread of late text, and threads that log, also write text.
         self._lock = threading.RLock()
         self._stopped = False
         self._ended = threading.Event()
-        self._buffer: list[str] = []
-        self._buffered_chars = 0
+        self._buffer = io.StringIO()
         self._written_at = -math.inf
 
     def stop(self) -> None:
@@ -167,30 +166,28 @@ class LogReader:
         text = "".join(lines)
         with self._lock:
             self.lines += len(lines)
-            self._buffer.append(text)
-            self._buffered_chars += len(text)
+            self._buffer.write(text)
             is_due = time.monotonic() >= self._written_at + self._pause
-            if is_due or self._buffered_chars >= _BUFFER_CHARS:
+            if is_due or self._buffer.tell() >= _BUFFER_CHARS:
                 self._flush()
 
     def _show_late(self) -> None:
         """Show text that was held back, in a thread of its own."""
         while not self._ended.wait(DRAW_SECONDS / 2):
             with self._lock, suppress(OSError, UnicodeError):  # the next line's write raises it
-                self._buffer.append(self._open_lines.show_due())
+                self._buffer.write(self._open_lines.show_due())
                 self._add([])
 
     def _end_lines(self) -> None:
         """Show the text that was held back, and remove the live region."""
         with self._lock:
-            self._buffer.append(self._open_lines.end())
+            self._buffer.write(self._open_lines.end())
             self._flush()
 
     def _flush(self) -> None:
         """Write the buffer, and the live region if there is one."""
-        text = "".join(self._buffer)
-        self._buffer.clear()
-        self._buffered_chars = 0
+        text = self._buffer.getvalue()
+        self._buffer = io.StringIO()
         if self._stopped:
             return
         self.is_writing = True
@@ -229,18 +226,23 @@ class _OpenLine:
 
 
 class OpenLines:
-    r"""The unfinished lines of several replicas, for a stream that cannot replace text.
+    r"""The unfinished lines of several replicas.
 
     The text after the last ``\r`` is shown as a line of its own, at most once in
-    :data:`UPDATE_SECONDS` for each replica unless the line ends or is very long.
+    :data:`UPDATE_SECONDS` for each replica unless the line ends or is very long. With a live
+    region, which has the present text of each line, only ended and very long lines are shown.
 
     Args:
         safe: Whether the text is for a terminal, so that control characters are escaped.
+        has_region: Whether a live region shows the lines.
         clock: Returns the time in seconds.
     """
 
-    def __init__(self, safe: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, safe: bool, has_region: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._safe = safe
+        self._has_region = has_region
         self._clock = clock
         self._lines: dict[Replica, _OpenLine] = {}
 
@@ -256,24 +258,23 @@ class OpenLines:
             item: A piece of a line (:class:`PartialLine`), a whole line, or the rest of a line that
                 follows its pieces.
         """
-        line, is_end = self._add(replica, prefix, item)
-        if is_end and line.shown_at is None:
+        line = self._lines.setdefault(replica, _OpenLine(prefix))
+        line.held += item
+        is_end = not isinstance(item, PartialLine)
+        if is_end:
+            del self._lines[replica]
+        if self._has_region:
+            line.held = last_state(line.held)
+        elif is_end and line.shown_at is None:
             return self._whole(line.prefix, line.held)
-        is_due = line.shown_at is None or self._clock() >= line.shown_at + UPDATE_SECONDS
-        if is_end or is_due or len(line.held) > _MOST_HELD_CHARS:
-            line.shown_at = self._clock()
+        if is_end or len(line.held) > _MOST_HELD_CHARS or self._is_due(line):
             return self._show(line)
         return ""
 
     def show_due(self) -> str:
         """Return the text that was held back long enough."""
-        now = self._clock()
-        text = ""
-        for line in self._lines.values():
-            if line.held and line.shown_at is not None and now >= line.shown_at + UPDATE_SECONDS:
-                line.shown_at = now
-                text += self._show(line)
-        return text
+        waiting = [line for line in self._lines.values() if line.held and line.shown_at is not None]
+        return "".join(self._show(line) for line in waiting if self._is_due(line))
 
     def end(self) -> str:
         """End all lines, and return the text that was held back."""
@@ -284,19 +285,14 @@ class OpenLines:
         """Return the present text of each line, in the order of the replicas."""
         return [line.prefix + line.held for _, line in sorted(self._lines.items()) if line.held]
 
-    def _add(self, replica: Replica, prefix: str, item: str) -> tuple[_OpenLine, bool]:
-        """Add an item, and return its line and whether the line has ended."""
-        line = self._lines.get(replica)
-        if line is None:
-            line = self._lines[replica] = _OpenLine(prefix)
-        line.held += item
-        is_end = not isinstance(item, PartialLine)
-        if is_end:
-            del self._lines[replica]
-        return line, is_end
+    def _is_due(self, line: _OpenLine) -> bool:
+        if self._has_region:
+            return False
+        return line.shown_at is None or self._clock() >= line.shown_at + UPDATE_SECONDS
 
     def _show(self, line: _OpenLine) -> str:
         """Return the text after the last carriage return of a line, as a line of its own."""
+        line.shown_at = self._clock()
         text, line.held = last_state(line.held), ""
         return self._whole(line.prefix, text) if text else ""
 
@@ -305,22 +301,6 @@ class OpenLines:
         if self._safe:
             (text,) = safe_log_lines([text])
         return prefix_line(prefix, text)
-
-
-class LiveLines(OpenLines):
-    """The unfinished lines of several replicas, for the live region of a terminal.
-
-    A line is shown above the region once it has ended or is very long.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(safe=True)
-
-    def add(self, replica: Replica, prefix: str, item: str) -> str:
-        """Return the text to show above the region; see :meth:`OpenLines.add`."""
-        line, is_end = self._add(replica, prefix, item)
-        line.held = last_state(line.held)
-        return self._show(line) if is_end or len(line.held) > _MOST_HELD_CHARS else ""
 
 
 def last_state(text: str) -> str:
