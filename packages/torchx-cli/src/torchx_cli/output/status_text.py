@@ -174,24 +174,22 @@ def first_failure(status: AppStatus) -> Failure | None:
     Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
     signals after a failure. Without an error file, the message is the error of the app.
     """
-    failures: list[tuple[tuple[Any, ...], Failure]] = []
-    for role in status.roles:
-        for replica in role.replicas:
-            if replica.state == AppState.FAILED:
-                message, _, when = error_of(replica)
-                failure = _end_of(replica)
-                is_named = re.match(rf"{re.escape(role.role)}/{replica.id}\b", status.msg)
-                order = (
-                    message is None,
-                    when,
-                    is_named is None,
-                    failure.exit_code in _SENT_BY_SCHEDULERS,
-                    math.inf if replica.ended is None else replica.ended.timestamp(),
-                )
-                failures.append((order, failure))
-    if not failures:
+    failed = [r for role in status.roles for r in role.replicas if r.state == AppState.FAILED]
+    if not failed:
         return None
-    first = min(failures, key=lambda item: item[0])[1]
+
+    def order(replica: ReplicaStatus) -> tuple[Any, ...]:
+        message, _, when = error_of(replica)
+        is_named = re.match(rf"{re.escape(replica.role)}/{replica.id}\b", status.msg)
+        return (
+            message is None,
+            when,
+            is_named is None,
+            _end_of(replica).exit_code in _SENT_BY_SCHEDULERS,
+            math.inf if replica.ended is None else replica.ended.timestamp(),
+        )
+
+    first = _end_of(min(failed, key=order))
     if first.message:
         return first
     of_app = ReplicaStatus(
@@ -210,16 +208,11 @@ def _end_of(replica: ReplicaStatus) -> Failure:
 
 def _cause(failure: Failure) -> str:
     """Return why a replica ended: exit code or signal, reason, and the message."""
-    parts = []
     exit_text = _exit_text(failure.exit_code) if failure.exit_code else ""
     reason = one_line(failure.replica.reason)
-    if exit_text and not re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
-        parts.append(exit_text)
-    if reason:
-        parts.append(reason)
-    if failure.message:
-        parts.append(failure.message)
-    cause = ", ".join(parts)
+    if exit_text and re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
+        exit_text = ""
+    cause = ", ".join(filter(None, (exit_text, reason, failure.message)))
     if len(cause) <= _LONGEST_CAUSE:
         return cause
     return f"{cause[:_LONGEST_CAUSE]}... (shortened; --replicas shows more)"
