@@ -22,7 +22,6 @@ from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import write_result
 from torchx_cli.output.times import duration_option, format_time, rfc3339
 from torchx_cli.runner_context import open_runner
-from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus, is_started
@@ -89,7 +88,7 @@ def _show(
     has_failed = False
     saved: set[str] = set()
     for change in changes:
-        data = job_data(change.handle, change.status, change.name)
+        data = job_data(change.handle, change.status)
         _write(data, output_format)
         status = change.status
         is_new = status is not None and is_started(status.state) and change.handle not in saved
@@ -99,7 +98,7 @@ def _show(
         if status is None or status.is_terminal():
             has_failed |= status is None or status.state != AppState.SUCCEEDED
             if deliveries is not None:
-                deliveries.send(job_ended(change.handle, status, change.name))
+                deliveries.send(job_ended(change.handle, status))
     return has_failed
 
 
@@ -114,8 +113,7 @@ def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
 
 def _write(data: dict[str, Any], output_format: str) -> None:
     now = datetime.now(timezone.utc)
-    name = f" {data['name']}" if data["name"] else ""
-    text = one_line(f"{format_time(now)} {data['handle']}{name} {data['summary']}")
+    text = one_line(f"{format_time(now)} {data['handle']} {data['name']} {data['summary']}")
     write_result({"time": rfc3339(now), **data}, text, output_format)
     sys.stdout.flush()
 
@@ -128,17 +126,15 @@ class Change(NamedTuple):
 
     Attributes:
         handle: The app.
-        name: Name of the app, or its id if the name is unknown.
         status: The status of the app; None if the scheduler does not know the app.
     """
 
     handle: str
-    name: str
     status: AppStatus | None
 
 
-#: Changes, the error that ended a thread, and None for each thread that has ended.
-_Found = queue.SimpleQueue["Change | Exception | None"]
+#: Changes, and the error that ended a thread.
+_Found = queue.SimpleQueue["Change | Exception"]
 
 
 def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> Iterator[Change]:
@@ -164,16 +160,15 @@ def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> It
     for group in groups.values():
         arguments = (runner, group, interval, found, stopped)
         threading.Thread(target=_poll, args=arguments, name="watch", daemon=True).start()
-    running = len(groups)
+    running = set(handles)
     try:
         while running:
             item = found.get()
             if isinstance(item, Exception):
                 raise item
-            if item is None:
-                running -= 1
-            else:
-                yield item
+            if item.status is None or item.status.is_terminal():
+                running.discard(item.handle)
+            yield item
     finally:
         stopped.set()
 
@@ -204,7 +199,7 @@ def _poll(
                     failing.remove(handle)
                     logger.info("%s answers again", handle)
                 if status is None or status.state != before:
-                    found.put(Change(handle, _name(handle), status))
+                    found.put(Change(handle, status))
                 if status is None or status.is_terminal():
                     del states[handle]
                 else:
@@ -213,11 +208,3 @@ def _poll(
                 break
     except Exception as e:  # the consumer's thread raises it
         found.put(e)
-    finally:
-        found.put(None)
-
-
-def _name(handle: str) -> str:
-    """Return the name of an app in the journal, or the id of an app that others submitted."""
-    submission = find_submission(handle)
-    return parse_app_handle(handle).app_id if submission is None else submission.name

@@ -242,21 +242,11 @@ def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> Ap
         status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     log_end(status)
     if request.deliveries is not None:
-        _notify(runner, request.deliveries, handle, status)
+        from torchx_cli.notifications import job_ended
+
+        request.deliveries.send(job_ended(handle, status))
+        request.deliveries.finish()
     return status
-
-
-def _notify(runner: Runner, deliveries: Deliveries, handle: str, status: AppStatus) -> None:
-    """Send the notification that an app has ended."""
-    from torchx_cli.notifications import job_ended
-
-    try:
-        app = runner.describe(handle)
-    except TorchXError as e:  # not fatal: the notification then has no app name
-        logger.debug("%s: %s", handle, e)
-        app = None
-    deliveries.send(job_ended(handle, status, "" if app is None else app.name))
-    deliveries.finish()
 
 
 def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
