@@ -134,7 +134,7 @@ def _set_defaults(command: click.Command, ctx: click.Context, name: str) -> None
     Commands of the class ``Command`` read the section themselves. Commands that accept unknown
     options parse their own arguments, so they get no defaults.
     """
-    from torchx_cli.arguments.command import Command, ConfiguredDefaults
+    from torchx_cli.arguments.options import Command, ConfiguredDefaults
 
     parses_itself = command.context_settings.get("ignore_unknown_options")
     if not (isinstance(command, Command) or parses_itself or ctx.resilient_parsing):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.launch.options import write_options
 from torchx_cli.launch.targets import FORM, Form
 

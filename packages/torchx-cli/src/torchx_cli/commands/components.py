@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.output.printing import write, write_result
 from torchx_runner.components import finder
 

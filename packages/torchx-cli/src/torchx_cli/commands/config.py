@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_schedulers, complete_sections
 from torchx_cli.output.printing import TABLE, Column, write, write_data, write_rows

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import any_scheduler_option, output_option
+from torchx_cli.arguments.options import Command, any_scheduler_option, output_option
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from torchx_cli.arguments.command import Group
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Group, output_option
 from torchx_cli.doctor.own_checks import KINDS, conflicts
 from torchx_cli.output.printing import write, write_result
 from torchx_kit.text.tables import format_table

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command, is_given
-from torchx_cli.arguments.options import notify_option, output_option, single_value_option
+from torchx_cli.arguments.options import (
+    Command,
+    is_given,
+    notify_option,
+    output_option,
+    single_value_option,
+)
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of

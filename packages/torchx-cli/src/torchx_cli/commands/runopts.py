@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_schedulers
 from torchx_cli.output.colors import paint

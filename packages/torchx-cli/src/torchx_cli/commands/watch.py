@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handles_argument, notify_option, output_option
+from torchx_cli.arguments.options import Command, handles_argument, notify_option, output_option
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.reports import intervals
 from torchx_cli.logs.copies import required_copies

@@ -10,8 +10,7 @@ from datetime import datetime, timezone
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import (

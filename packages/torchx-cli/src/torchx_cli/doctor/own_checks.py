@@ -227,7 +227,7 @@ def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
 
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
-    from torchx_cli.arguments.command import Command, option_keys
+    from torchx_cli.arguments.options import Command, option_keys
 
     catalog = usable_manager().commands()
     if name not in catalog:

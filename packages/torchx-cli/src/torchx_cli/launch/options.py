@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.command import is_given
-from torchx_cli.arguments.options import cfg_option, scheduler_option, single_value_option
+from torchx_cli.arguments.options import cfg_option, is_given, scheduler_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories
 from torchx_cli.launch.targets import Form, Target, read_target

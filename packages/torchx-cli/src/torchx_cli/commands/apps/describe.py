@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.arguments.options import Command, handle_argument, output_option
 from torchx_cli.output.app_data import app_document, app_text, warn_of_secrets
 from torchx_cli.output.printing import TABLE, write
 from torchx_cli.output.standard_streams import write_utf8

@@ -6,8 +6,7 @@ import logging
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import cfg_option, output_option
+from torchx_cli.arguments.options import Command, cfg_option, output_option
 from torchx_cli.output.printing import TABLE, Column, fits_terminal, state_name, write_rows
 from torchx_cli.output.times import duration_option, rfc3339
 from torchx_cli.selection import ListedApp, Selection, selection_options

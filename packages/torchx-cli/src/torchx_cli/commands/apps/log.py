@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_identifier
+from torchx_cli.arguments.options import Command
 from torchx_cli.completion.values import complete_apps
 from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
 from torchx_cli.logs.reader import LogReader

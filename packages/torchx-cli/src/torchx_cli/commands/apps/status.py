@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option, split_names
+from torchx_cli.arguments.options import Command, handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion

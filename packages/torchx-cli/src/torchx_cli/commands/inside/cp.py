@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.commands.inside.archives import holds_folder, pack, unpack
 from torchx_cli.commands.inside.targets import Target, find_target, parse_remote_path
 from torchx_cli.runner_context import open_runner

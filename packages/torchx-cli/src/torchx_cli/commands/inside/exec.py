@@ -17,7 +17,7 @@ from types import FrameType
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.commands.inside.targets import REPLICA, find_target
 from torchx_cli.exit_codes import Terminated, fail
 from torchx_cli.output.in_place import terminal_size

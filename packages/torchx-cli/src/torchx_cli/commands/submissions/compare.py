@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handles_argument, output_option_of
+from torchx_cli.arguments.options import Command, handles_argument, output_option_of
 from torchx_cli.output.printing import (
     JSON,
     TABLE,

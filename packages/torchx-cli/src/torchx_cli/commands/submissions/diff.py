@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.completion.values import complete_apps_and_files
 from torchx_cli.output.app_data import is_document, read_document
 from torchx_cli.output.printing import to_plain_data, write_result

@@ -10,8 +10,7 @@ from shlex import join
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import any_scheduler_option, output_option, split_names
+from torchx_cli.arguments.options import Command, any_scheduler_option, output_option, split_names
 from torchx_cli.output import ranking
 from torchx_cli.output.printing import Column, json_data, write_rows
 from torchx_cli.output.times import format_time, rfc3339, when_option

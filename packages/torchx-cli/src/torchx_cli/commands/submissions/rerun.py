@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import (
+    Command,
     any_scheduler_option,
     cfg_option,
     handle_argument,
