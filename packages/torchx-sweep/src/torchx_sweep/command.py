@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_cli.arguments.options import output_option, output_option_of
+from torchx_cli.arguments.options import duration_option, output_option, output_option_of
 from torchx_cli.commands.submissions.compare import (
     Subject,
     app_subjects,
@@ -33,7 +33,6 @@ from torchx_cli.output.printing import (
     write_data,
     write_table,
 )
-from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers

@@ -1,26 +1,31 @@
 """Commands with defaults in ``.torchxconfig``, and options and arguments that they share.
 
-The options are ``-s``, ``-cfg``, ``-o`` and handles.
+The options are ``-s``, ``-cfg``, ``-o``, handles and times.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from torchx_cli.arguments.handles import resolve_handle, submitted_handles
 from torchx_cli.completion.values import complete_apps, complete_cfg, complete_schedulers
 from torchx_cli.exit_codes import ARGV_KEY
 from torchx_cli.output.printing import JSON, TABLE, YAML
+from torchx_kit.times import parse_duration
 from torchx_runner.config.api import get_cli_defaults
 from torchx_specs.errors import ConfigError, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
 # The key of the flag --json in the metadata of a context.
 _WANTS_JSON = "torchx.wants_json"
 
@@ -278,8 +283,6 @@ def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> s
         return value
     if value.startswith("-"):  # the command accepts unknown options after the handle
         raise click.NoSuchOption(value, ctx=ctx)
-    from torchx_cli.arguments.handles import resolve_handle
-
     return resolve_handle(value)
 
 
@@ -288,8 +291,6 @@ def _checked_handles(
 ) -> tuple[str, ...]:
     if ctx.resilient_parsing or not any(value.startswith("@") for value in values):
         return tuple(_checked_handle(ctx, param, value) for value in values)
-    from torchx_cli.arguments.handles import submitted_handles
-
     found = submitted_handles(values)
     return tuple(found.get(value) or _checked_handle(ctx, param, value) for value in values)
 
@@ -311,3 +312,54 @@ def split_names(
     """Return the distinct names in the values of an option, each a list separated by commas."""
     names = (name.strip() for value in values for name in value.split(","))
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+# -- options that are a time
+
+
+def parse_when(text: str, now: datetime | None = None) -> datetime:
+    """Return a point in time, as local time without a time zone.
+
+    Args:
+        text: ISO 8601 (local time unless it has a time zone), or a duration before ``now``.
+        now: The reference for durations; None means the present.
+
+    Raises:
+        ValueError: The text is neither a time nor a duration.
+    """
+    word = text.strip()
+    try:
+        return (now or datetime.now()) - timedelta(seconds=parse_duration(word))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        # Python 3.10 accepts neither the time zone Z nor a fraction of any length (RFC 3339).
+        exact = _FRACTION.sub(lambda found: f"{found[0][:7]:0<7}", re.sub("[zZ]$", "+00:00", word))
+        when = datetime.fromisoformat(exact)
+        return when.astimezone().replace(tzinfo=None) if when.tzinfo else when
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"'{text}' is not a time; write 10m (ago), 2026-11-21 or 2026-11-21T10:00:00"
+        ) from None
+
+
+def _converter(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Return the type of an option; values that are not text are already converted."""
+
+    def convert(value: Any) -> Any:
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except ValueError as e:
+            raise click.BadParameter(str(e)) from None
+
+    return convert
+
+
+def duration_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that adds a duration option; the command receives seconds, or None."""
+    return click.option(*names, type=_converter(parse_duration), metavar="TIME", **settings)
+
+
+def when_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that adds a time option; the command receives a datetime, or None."""
+    return click.option(*names, type=_converter(parse_when), metavar="TIME", **settings)

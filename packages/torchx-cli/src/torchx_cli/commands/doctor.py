@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from torchx_cli.arguments.options import Command, any_scheduler_option, output_option
+from torchx_cli.arguments.options import (
+    Command,
+    any_scheduler_option,
+    duration_option,
+    output_option,
+)
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
@@ -19,7 +24,6 @@ from torchx_cli.group import usable_manager
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.terminal_safety import escape_controls
-from torchx_cli.output.times import duration_option
 from torchx_kit.checks import CHECK_SECONDS, on_this_machine
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import (

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from torchx_cli.arguments.options import Command, handles_argument, notify_option, output_option
+from torchx_cli.arguments.options import (
+    Command,
+    duration_option,
+    handles_argument,
+    notify_option,
+    output_option,
+)
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.reports import intervals
 from torchx_cli.logs.copies import required_copies
 from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
-from torchx_cli.output.printing import write_result
-from torchx_cli.output.times import duration_option, format_time, rfc3339
+from torchx_cli.output.printing import format_time, rfc3339, write_result
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.handles import parse_app_handle

@@ -10,19 +10,19 @@ from datetime import datetime, timezone
 
 import click
 
-from torchx_cli.arguments.options import Command, output_option
+from torchx_cli.arguments.options import Command, duration_option, output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import (
     TABLE,
     Column,
     format_bytes,
+    rfc3339,
     row_data,
     write,
     write_data,
     write_rows,
 )
-from torchx_cli.output.times import duration_option, rfc3339
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
 from torchx_specs.plugins.catalog import Catalog

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_cli.output.colors import is_terminal, paint
@@ -211,6 +212,36 @@ def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
         "state": None if status is None else state_name(status.state),
         "ui_url": None if status is None else status.ui_url,
     }
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration with its two largest units.
+
+    >>> [format_duration(s) for s in (0.2, 59.6, 723, 7200, 90000)]
+    ['0 s', '59 s', '12 min 3 s', '2 h', '1 d 1 h']
+    """
+    rest = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def format_time(when: datetime) -> str:
+    """Return a time as local time without fractions of a second: ``2026-11-21 10:00:00``."""
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def rfc3339(when: datetime | None) -> str | None:
+    """Return a time for JSON, in UTC: ``2026-11-21T10:00:00Z``; None stays None."""
+    if when is None:
+        return None
+    text = when.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace(".000+", "+").replace("+00:00", "Z")
 
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

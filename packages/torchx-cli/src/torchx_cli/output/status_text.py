@@ -10,8 +10,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from torchx_cli.output.printing import handle_data, state_name
-from torchx_cli.output.times import format_duration, format_time, rfc3339
+from torchx_cli.output.printing import (
+    format_duration,
+    format_time,
+    handle_data,
+    rfc3339,
+    state_name,
+)
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import (
     AppState,

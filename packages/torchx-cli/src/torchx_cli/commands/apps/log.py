@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.arguments.handles import resolve_identifier
-from torchx_cli.arguments.options import Command
+from torchx_cli.arguments.options import Command, when_option
 from torchx_cli.completion.values import complete_apps
 from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
 from torchx_cli.logs.reader import LogReader
@@ -22,7 +22,6 @@ from torchx_cli.logs.replicas import (
     started_replicas,
 )
 from torchx_cli.output.colors import takes_color
-from torchx_cli.output.times import when_option
 from torchx_cli.runner_context import log_blocks_of, open_runner
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import RequestError, UnknownAppException

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.arguments.options import Command, handle_argument, output_option
+from torchx_cli.arguments.options import Command, duration_option, handle_argument, output_option
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues, show_failure
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.printing import TABLE, state_name, write_result
 from torchx_cli.output.status_text import status_data
-from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import existing, open_runner
 from torchx_runner import WaitTimeoutError
 from torchx_specs.model.status import AppState, is_terminal

@@ -11,8 +11,7 @@ from torchx_cli.arguments.handles import resolve_handle
 from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.completion.values import complete_apps_and_files
 from torchx_cli.output.app_data import is_document, read_document
-from torchx_cli.output.printing import to_plain_data, write_result
-from torchx_cli.output.times import format_time
+from torchx_cli.output.printing import format_time, to_plain_data, write_result
 from torchx_cli.runner_context import existing, open_runner
 from torchx_runner.submissions.app_changes import ABSENT, Difference, differences
 from torchx_runner.submissions.call_changes import named_arguments
