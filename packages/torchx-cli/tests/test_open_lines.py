@@ -13,7 +13,7 @@ from manual_clock import ManualClock
 from patience import PATIENCE
 from torchx_cli.logs import reader
 from torchx_cli.logs.reader import LogReader, OpenLines
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
 from torchx_specs.schedulers.logs import LogQuery
 

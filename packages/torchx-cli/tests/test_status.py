@@ -246,7 +246,7 @@ def test_hostile_text_of_a_scheduler_stays_one_line(cli: Any, plugin: Any) -> No
 WATCH = """
 import sys
 from datetime import datetime, timezone
-from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.terminal import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 assert can_replace_text(sys.stdout)
 region = LiveRegion(sys.stdout, 1000)
@@ -280,7 +280,7 @@ def test_watch_replaces_the_text_on_a_terminal() -> None:
 
 def test_text_is_not_replaced_on_a_dumb_terminal() -> None:
     code = (
-        "import sys; from torchx_cli.output.in_place import *; print(can_replace_text(sys.stdout))"
+        "import sys; from torchx_cli.output.terminal import *; print(can_replace_text(sys.stdout))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"

@@ -18,7 +18,7 @@ import pytest
 from torchx_cli.exit_codes import print_error
 from torchx_cli.logging_setup import Formatter, configure
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.output.terminal_safety import SafeTerminal, escape_controls, safe_log_lines
+from torchx_cli.output.terminal import SafeTerminal, escape_controls, safe_log_lines
 from torchx_specs.schedulers.logs import LogQuery
 
 ATTACKS = {

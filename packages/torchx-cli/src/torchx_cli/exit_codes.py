@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import click
 
-from torchx_cli.output.terminal_safety import escape_controls, safe_message
+from torchx_cli.output.terminal import escape_controls, safe_message
 from torchx_specs.errors import TorchXError, nearest, one_line
 from torchx_specs.plugins.records import error_text
 

@@ -12,7 +12,7 @@ import click
 
 from torchx_cli.exit_codes import GlobalOptions, exit_code_of
 from torchx_cli.group import CommandGroup
-from torchx_cli.output.standard_streams import prepared_streams
+from torchx_cli.output.terminal import prepared_streams
 from torchx_specs.version import __version__
 
 

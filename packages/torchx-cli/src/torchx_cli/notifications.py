@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.status_text import status_data
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import escape_controls
 from torchx_runner.config import api as config
 from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError

@@ -23,7 +23,7 @@ from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
 from torchx_cli.group import usable_manager
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import escape_controls
 from torchx_kit.checks import CHECK_SECONDS, on_this_machine
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import (

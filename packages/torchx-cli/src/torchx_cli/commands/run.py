@@ -19,7 +19,7 @@ from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
 from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
 from torchx_cli.launch.targets import FORM, Form, Target, split_form
-from torchx_cli.output.standard_streams import read_utf8
+from torchx_cli.output.terminal import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config

@@ -22,7 +22,7 @@ from torchx_cli.output.app_data import (
     warn_of_secrets,
 )
 from torchx_cli.output.printing import TABLE, YAML, run_data, write, write_data
-from torchx_cli.output.standard_streams import write_utf8
+from torchx_cli.output.terminal import write_utf8
 from torchx_specs.components.materialize import component_error_location
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line

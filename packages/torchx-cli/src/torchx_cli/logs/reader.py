@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
-from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
+from torchx_cli.output.terminal import can_replace_text, escape_controls, safe_log_lines, write_safe
 from torchx_specs.schedulers.log_items import Block, PartialLine, Replica
 from torchx_specs.schedulers.logs import LogQuery
 

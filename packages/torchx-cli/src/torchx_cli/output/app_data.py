@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import JSON, YAML, to_plain_data
-from torchx_cli.output.standard_streams import read_utf8
+from torchx_cli.output.terminal import read_utf8
 from torchx_runner import workspaces
 from torchx_specs.redaction import masked
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TextIO
 
-from torchx_cli.output.in_place import hiders, terminal_size
-from torchx_cli.output.terminal_safety import escape_controls, write_safe
+from torchx_cli.output.terminal import escape_controls, hiders, terminal_size, write_safe
 
 #: The largest number of lines below logs.
 MOST_LINES = 12

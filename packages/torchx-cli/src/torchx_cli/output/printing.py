@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_cli.output.colors import is_terminal, paint
-from torchx_cli.output.standard_streams import write_utf8
+from torchx_cli.output.terminal import write_utf8
 from torchx_specs.errors import one_line
 from torchx_specs.model.handles import parse_app_handle
 

@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, format_bytes
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import can_replace_text, escape_controls
 from torchx_kit.progress import Step, show_progress
 
 #: A step gets a bar once it has taken this many seconds.

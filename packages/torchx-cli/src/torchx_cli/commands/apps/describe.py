@@ -9,7 +9,7 @@ import click
 from torchx_cli.arguments.options import Command, handle_argument, output_option
 from torchx_cli.output.app_data import app_document, app_text, warn_of_secrets
 from torchx_cli.output.printing import TABLE, write
-from torchx_cli.output.standard_streams import write_utf8
+from torchx_cli.output.terminal import write_utf8
 from torchx_cli.runner_context import existing, open_runner
 
 

@@ -11,10 +11,10 @@ import click
 
 from torchx_cli.arguments.options import Command, handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_text import status_data, status_text, summary
+from torchx_cli.output.terminal import can_replace_text
 from torchx_cli.runner_context import existing, open_runner
 from torchx_specs.model.status import AppState, AppStatus
 

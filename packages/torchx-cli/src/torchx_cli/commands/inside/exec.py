@@ -20,7 +20,7 @@ import click
 from torchx_cli.arguments.options import Command
 from torchx_cli.commands.inside.targets import REPLICA, find_target
 from torchx_cli.exit_codes import Terminated, fail
-from torchx_cli.output.in_place import terminal_size
+from torchx_cli.output.terminal import terminal_size
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.schedulers import Stream
