@@ -177,7 +177,8 @@ class Copies:
     def finish(self) -> None:
         """Wait for the copies of the ended apps; give up if no line is added for 30 seconds."""
         seen, seen_at = -1, time.monotonic()
-        while not all(saver.wait(0.05) for saver in self._savers):
+        while any(saver.is_alive() for saver in self._savers):
+            time.sleep(0.05)
             added = sum(saver.added for saver in self._savers)
             if added != seen:
                 seen, seen_at = added, time.monotonic()
@@ -232,7 +233,7 @@ class Copies:
             starter.join(_INTERRUPTED_SECONDS)
             deadline = time.monotonic() + _INTERRUPTED_SECONDS
             for saver in self._savers:
-                saver.wait(max(0.0, deadline - time.monotonic()))
+                saver.join(max(0.0, deadline - time.monotonic()))
                 saver.stop()
             raise
         is_over.set()
@@ -254,8 +255,8 @@ class Copies:
         """
         self.start(runner, app_handle, replicas, follow, warns=False)
         for saver in self._savers:
-            while not saver.wait(0.5):  # a wait without a limit would delay Ctrl-C
-                pass
+            while saver.is_alive():
+                saver.join(0.5)  # a wait without a limit would delay Ctrl-C
             if saver.error is None:
                 logger.info(
                     "%s: %d line%s added; the copy %s",

@@ -101,11 +101,6 @@ class LogSaver(threading.Thread):
         """The number of lines that were added to the copy."""
         return sum(writer.added for writer in list(self._writers.values()))
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the copying; return False after ``timeout`` seconds."""
-        self.join(timeout)
-        return not self.is_alive()
-
     def stop(self) -> None:
         """Stop saving; the next process saves the lines that are not stored yet."""
         self._stopped.set()
@@ -133,7 +128,10 @@ class LogSaver(threading.Thread):
         has_ended = status is not None and status.is_terminal()
         # Some services store the last lines after the end of the app; a follower waits for them.
         self._follow = self._follow or has_ended
-        streams = self._streams()
+        # A copy can be continued only if its lines always come in the same order. If the scheduler
+        # mixes the two streams in another order each time, each stream gets its own copy.
+        repeats = self._runner.features(self._app_handle.partition("://")[0]).log_order
+        streams: list[Stream | None] = [None] if repeats else [Stream.STDOUT, Stream.STDERR]
         record = self._new_record(streams)
         self._call(record.write, self.sink.sink, self._folder)
         self._open_writers(streams)
@@ -168,16 +166,6 @@ class LogSaver(threading.Thread):
             record.complete = True
             self._call(record.write, self.sink.sink, self._folder)
             self.is_complete = True
-
-    def _streams(self) -> list[Stream | None]:
-        """Return the streams to save; None means both in one copy.
-
-        A copy can be continued only if its lines always come in the same order. If the scheduler
-        mixes the two streams in another order each time, each stream gets its own copy.
-        """
-        backend = self._app_handle.partition("://")[0]
-        repeats = self._runner.features(backend).log_order
-        return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
 
     def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
         app: AppDef | None = self._runner.describe(self._app_handle)

@@ -1,10 +1,11 @@
 r"""Prepares the standard streams and the terminal: any text, safe text, text that is replaced.
 
-Text from outside, such as logs, names and errors, is made safe for a terminal. A terminal obeys control characters: text can clear the screen, change the window's title, or
-hide what was printed before. Safe text keeps tabs, line ends and SGR sequences (colours, bold).
-Every other control character is written as its escape, such as ``\u001b``: C0 and C1 controls
-(which begin all other CSI, OSC and DCS sequences), DEL, and the characters that change the
-direction of text. Colours end with their line, so that a name or an error cannot hide other text.
+Text from outside, such as logs, names and errors, is made safe for a terminal. A terminal obeys
+control characters: text can clear the screen, change the window's title, or hide what was printed
+before. Safe text keeps tabs, line ends and SGR sequences (colours, bold). Every other control
+character is written as its escape, such as ``\u001b``: C0 and C1 controls (which begin all other
+CSI, OSC and DCS sequences), DEL, and the characters that change the direction of text. Colours end
+with their line, so that a name or an error cannot hide other text.
 
 Standard output is filtered only if it is a terminal: the bytes that a job wrote reach a pipe or a
 file unchanged. Error messages and log records are always filtered.
