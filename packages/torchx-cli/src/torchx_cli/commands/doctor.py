@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,8 +47,6 @@ OK = "ok"
 WARNING = "warning"
 ERROR = "error"
 _LEVELS = (OK, WARNING, ERROR)
-
-Options = Callable[[str], "Mapping[str, CfgVal]"]
 
 _COLORS = {OK: "GREEN", WARNING: "ORANGE", ERROR: "RED"}
 
@@ -108,7 +106,7 @@ def command(scheduler: str | None, timeout: float | None, output_format: str) ->
     if scheduler is not None and scheduler not in installed:
         raise unknown_scheduler(scheduler, InstalledSchedulers())
     subjects = installed if scheduler is None else [scheduler]
-    outcomes = run_checks(checks_of(manager, subjects, scheduler), configured_options, timeout)
+    outcomes = run_checks(manager, scheduler, timeout)
     unused = set(subjects) - _used() if scheduler is None else set()
     outcomes = [
         outcome._replace(level=WARNING)
@@ -159,16 +157,16 @@ def _data(outcome: Outcome) -> dict[str, str | None]:
 
 
 def run_checks(
-    records: Iterable[CheckPlugin], options: Options, timeout: float | None = None
+    manager: PluginManager, scheduler: str | None = None, timeout: float | None = None
 ) -> list[Outcome]:
-    """Run checks, each in a thread, and return their results in the order of the checks.
+    """Run the checks of the installation and of schedulers, each in a thread.
 
     A check that raises an exception, or does not end in time, adds one error; its results up to
     then are kept.
 
     Args:
-        records: The checks.
-        options: Returns the options of a subject.
+        manager: Has the checks and the schedulers.
+        scheduler: The only scheduler to check; None means all, and the checks of other subjects.
         timeout: How long all checks together may wait, in seconds (default: 5, longer on a busy
             machine). The time in which this process computes, such as the import of a library, does
             not count.
@@ -176,10 +174,10 @@ def run_checks(
     if timeout is None:
         timeout = on_this_machine(CHECK_SECONDS)
     running = []
-    for record in records:
+    for record in _checks_of(manager, scheduler):
         outcomes: list[Outcome] = []
         # A daemon: a check that hangs must not keep the process from ending.
-        thread = threading.Thread(target=_run, args=(record, options, outcomes), daemon=True)
+        thread = threading.Thread(target=_run, args=(record, outcomes), daemon=True)
         thread.start()
         running.append((record, thread, outcomes))
     end = _waited() + timeout
@@ -196,10 +194,10 @@ def _waited() -> float:
     return time.monotonic() - time.process_time()
 
 
-def _run(record: CheckPlugin, options: Options, outcomes: list[Outcome]) -> None:
+def _run(record: CheckPlugin, outcomes: list[Outcome]) -> None:
     """Run one check, and add its results to ``outcomes``."""
     try:
-        for result in record.load()(options(subject_of(record))) or ():
+        for result in record.load()(configured_options(subject_of(record))) or ():
             outcomes.append(_checked(record, result))  # noqa: PERF401 - kept if the next one hangs
     except BaseException as e:
         # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
@@ -233,21 +231,13 @@ def _outcome(record: CheckPlugin, level: str, message: object, remedy: object) -
     )
 
 
-def checks_of(
-    manager: PluginManager, schedulers: list[str], given: str | None = None
-) -> list[CheckPlugin]:
-    """Return the checks of this installation, of the schedulers, and of others if none is given.
-
-    Args:
-        manager: Has the checks and the schedulers.
-        schedulers: The schedulers to check.
-        given: The scheduler that the user has chosen, or None.
-    """
+def _checks_of(manager: PluginManager, scheduler: str | None) -> list[CheckPlugin]:
+    """Return the checks that :func:`run_checks` runs."""
     catalog = manager.checks()
     all_schedulers = manager.schedulers().names()
     records = [catalog[name] for name in catalog]
     chosen = [record for record in records if subject_of(record) == INSTALLATION]
-    for name in schedulers:
+    for name in all_schedulers if scheduler is None else [scheduler]:
         if config.HOST_DELIM in (hosted := _with_host(name)):
             # The scheduler's own checks are those of a cluster of this machine.
             chosen.append(CheckPlugin(f"{name}:host", partial(check_host, hosted)))
@@ -255,7 +245,7 @@ def checks_of(
         own = [record for record in records if subject_of(record) == name]
         loads = CheckPlugin(f"{name}:scheduler", partial(check_scheduler, name, bool(own)))
         chosen += [loads, *own]
-    if given is None:
+    if scheduler is None:
         known = {INSTALLATION, *all_schedulers}
         chosen += [record for record in records if subject_of(record) not in known]
     return chosen
