@@ -9,6 +9,7 @@ import functools
 import re
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -59,10 +60,8 @@ class Command(click.Command):
         # if it finds none. That takes two milliseconds for a single `-s`. So add the short options
         # to the long ones.
         parser: Any = super().make_parser(ctx)
-        try:
+        with suppress(AttributeError):  # another version of click is slower, but correct
             parser._long_opt.update(parser._short_opt)
-        except AttributeError:
-            pass  # another click version lacks these attributes: parsing is slower, but correct
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -328,10 +327,8 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
         ValueError: The text is neither a time nor a duration.
     """
     word = text.strip()
-    try:
+    with suppress(ValueError, OverflowError):
         return (now or datetime.now()) - timedelta(seconds=parse_duration(word))
-    except (ValueError, OverflowError):
-        pass
     try:
         # Python 3.10 accepts neither the time zone Z nor a fraction of any length (RFC 3339).
         exact = _FRACTION.sub(lambda found: f"{found[0][:7]:0<7}", re.sub("[zZ]$", "+00:00", word))

@@ -148,14 +148,12 @@ def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
 
 def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
     """Return True if a path of a replica is a folder, or a link to a folder."""
-    try:
+    with contextlib.suppress(ProgramNotFoundError):
         with runner.open_session(*replica, ["sh", "-c", _IS_FOLDER, "sh", path]) as session:
             _drain(session.output())
             code = session.wait()
         if code < 126:
             return code == 0
-    except ProgramNotFoundError:
-        pass
     # The image has no shell. The scheduler may be able to copy archives without one.
     try:
         return holds_folder(runner.read_archive(*replica, path))
