@@ -20,7 +20,7 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
-from torchx_cli.group import usable_manager
+from torchx_cli.main import usable_manager
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.terminal import escape_controls

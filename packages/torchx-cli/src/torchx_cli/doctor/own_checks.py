@@ -12,7 +12,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.group import load_command, usable_manager
+from torchx_cli.main import load_command, usable_manager
 from torchx_runner.installed_schedulers import InstalledSchedulers, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
