@@ -96,10 +96,7 @@ def held_cfg(
 
 
 def submit_later(
-    ctx: click.Context,
-    launch: LaunchOptions,
-    argv: Sequence[str],
-    after: After,
+    ctx: click.Context, launch: LaunchOptions, argv: Sequence[str], after: After
 ) -> None:
     """Start a background process that submits the app, as a sweep of one element.
 
@@ -112,20 +109,20 @@ def submit_later(
     Raises:
         RequestError: The command ``torchx sweep`` is not installed.
     """
-    group: click.Command | None = ctx.find_root().command
+    command: click.Command | None = ctx.find_root().command
     for name in (_WAITER, "run"):
-        group = group.get_command(ctx, name) if isinstance(group, click.Group) else None
-    if group is None:
+        command = command.get_command(ctx, name) if isinstance(command, click.Group) else None
+    if command is None:
         raise RequestError(
             "--after needs a background process that waits, which torchx-sweep has; run: pip"
             " install torchx-sweep"
         )
     target, *arguments = argv
-    options = {name: ctx.params[name] for name in ("wait", "output_format")}
     ctx.invoke(
-        group,
+        command,
         **launch.values(),
-        **options,
+        wait=ctx.params["wait"],
+        output_format=ctx.params["output_format"],
         after=str(after),
         target=target,
         arguments=tuple(arguments),
