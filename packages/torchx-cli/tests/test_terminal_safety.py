@@ -152,9 +152,9 @@ from torchx_specs.hookspecs import CommandPlugin, hookimpl
 
 @click.command("attack")
 def attack():
-    from torchx_cli.output.printing import write_json
+    from torchx_cli.output.printing import write_data
     click.echo("title \033]0;x\007 \033[31mred\033[0m")
-    write_json({"name": "\u202e"})
+    write_data({"name": "\u202e"}, "json")
 
 @hookimpl
 def torchx_commands():

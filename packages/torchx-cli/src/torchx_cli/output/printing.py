@@ -26,26 +26,21 @@ def write(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def write_json(data: object) -> None:
-    """Write ``data`` as one line of JSON; a value without a JSON type is written as ``str()``."""
-    import json
-
-    write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
-
-
 def write_data(data: object, output_format: str) -> None:
-    """Write ``data`` as JSON or YAML.
+    """Write ``data`` as one line of JSON, or as YAML.
 
     Args:
-        data: Dicts, lists and scalars.
+        data: Dicts, lists and scalars; a value of another type is written as ``str()``.
         output_format: ``json`` or ``yaml``.
     """
-    if output_format == JSON:
-        write_json(data)
-        return
-    from torchx_specs.formats.documents import dump_yaml
+    import json
 
-    write_utf8(dump_yaml(to_plain_data(data)))
+    text = json.dumps(data, default=str, ensure_ascii=False) + "\n"
+    if output_format == YAML:
+        from torchx_specs.formats.documents import dump_yaml
+
+        text = dump_yaml(json.loads(text))
+    write_utf8(text)
 
 
 def write_result(data: object, text: str, output_format: str) -> None:
