@@ -17,8 +17,8 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
-from torchx_cli.launch.targets import FORM, Form, Target, split_form
+from torchx_cli.launch.options import LaunchOptions, launch_options, write_options
+from torchx_cli.launch.targets import FORM, SIZE, Form, Target, split_form
 from torchx_cli.output.terminal import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory

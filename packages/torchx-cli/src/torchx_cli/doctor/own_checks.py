@@ -120,8 +120,10 @@ def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Origin, str]]
         else:
             spec = importlib.util.find_spec("torchx")
             folder = Path(spec.origin).parent.parent if spec and spec.origin else "nowhere"
-            what = f"{text} and {ours.name} {ours.version} both install the module 'torchx', which"
-            what += f" is imported from {folder}"
+            what = (
+                f"{text} and {ours.name} {ours.version} both install the module 'torchx', which is"
+                f" imported from {folder}"
+            )
             # Both distributions also install a script `torchx`: reinstalling torchx-cli restores
             # our script.
             remedy = (

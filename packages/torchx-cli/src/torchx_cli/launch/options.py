@@ -13,7 +13,7 @@ import click
 from torchx_cli.arguments.options import cfg_option, is_given, scheduler_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories
-from torchx_cli.launch.targets import Form, Target, read_target
+from torchx_cli.launch.targets import SIZE, Form, Target, read_target
 from torchx_kit.times import parse_limit
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_specs.errors import RequestError
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
-
-#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
-#: components that they set.
-SIZE = {
-    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
-    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
-    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
-    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
-    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
-    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
-    "image": ("--image", "IMAGE", "Run in this container image."),
-    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
-    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
-}
-
 
 #: The options that set an option of the scheduler, with metavar and help, by the option's name.
 SCHEDULER_OPTIONS = {
