@@ -22,11 +22,10 @@ def log_copies() -> LogCopies | None:
     A missing plugin is a warning, because a job must not fail for the copy of its logs.
     """
     try:
-        copies = _open()
+        return _open()
     except RequestError as e:
         logger.warning("%s", e)
         return None
-    return copies if copies is not None and copies.sinks else None
 
 
 def required_copies() -> LogCopies:
@@ -36,7 +35,7 @@ def required_copies() -> LogCopies:
         RequestError: The plugin is missing, or the configuration has no usable log sink.
     """
     copies = _open()
-    if copies is None or not copies.sinks:
+    if copies is None:
         raise RequestError(
             "no log sink is configured; add a section such as [log_sink:disk] with the"
             " line 'url = file:///data/logs' to .torchxconfig"
@@ -56,4 +55,4 @@ def _open() -> LogCopies | None:
         hint = f"; run: {command}" if command else ""
         raise RequestError(f"[log_sink:{next(iter(urls))}]: no plugin saves logs{hint}")
     copies: LogCopies = record.load()(urls)
-    return copies
+    return copies if copies.sinks else None
