@@ -16,11 +16,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from torchx_cli.arguments.handles import resolve_handle, submitted_handles
 from torchx_cli.completion.values import complete_apps, complete_cfg, complete_schedulers
 from torchx_cli.exit_codes import ARGV_KEY
 from torchx_cli.output.printing import JSON, TABLE, YAML
-from torchx_kit.times import parse_duration
 from torchx_runner.config.api import get_cli_defaults
 from torchx_specs.errors import ConfigError, nearest
 
@@ -282,6 +280,8 @@ def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> s
         return value
     if value.startswith("-"):  # the command accepts unknown options after the handle
         raise click.NoSuchOption(value, ctx=ctx)
+    from torchx_cli.arguments.handles import resolve_handle
+
     return resolve_handle(value)
 
 
@@ -290,6 +290,8 @@ def _checked_handles(
 ) -> tuple[str, ...]:
     if ctx.resilient_parsing or not any(value.startswith("@") for value in values):
         return tuple(_checked_handle(ctx, param, value) for value in values)
+    from torchx_cli.arguments.handles import submitted_handles
+
     found = submitted_handles(values)
     return tuple(found.get(value) or _checked_handle(ctx, param, value) for value in values)
 
@@ -327,6 +329,8 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
         ValueError: The text is neither a time nor a duration.
     """
     word = text.strip()
+    from torchx_kit.times import parse_duration
+
     with suppress(ValueError, OverflowError):
         return (now or datetime.now()) - timedelta(seconds=parse_duration(word))
     try:
@@ -354,6 +358,8 @@ def _converter(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 def duration_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a decorator that adds a duration option; the command receives seconds, or None."""
+    from torchx_kit.times import parse_duration
+
     return click.option(*names, type=_converter(parse_duration), metavar="TIME", **settings)
 
 
