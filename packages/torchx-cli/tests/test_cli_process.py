@@ -395,12 +395,12 @@ def test_second_torchx_in_another_folder_is_a_problem(site: Site) -> None:
 
 
 def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
-    from torchx_cli.foreign_torchx import conflicts
+    from torchx_cli.doctor.own_checks import conflicts
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")
     ((owner, message),) = conflicts([str(tmp_path)])
-    assert (owner.name, owner.version) == ("torchx", "0.7.0")
+    assert owner[:2] == ("torchx", "0.7.0")
     assert message == (
         "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew; run:"
         f" pip uninstall torchx; pip install torchx=={__version__}"

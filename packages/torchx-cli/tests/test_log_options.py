@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.output.times import parse_when
+from torchx_cli.arguments.options import parse_when
 from torchx_specs import AppState
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.schedulers import Stream

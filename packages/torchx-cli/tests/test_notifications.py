@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import torchx_kit.plugin
-from torchx_cli.notifications import job_ended
+from torchx_cli import notifications
 from torchx_notify import delivery
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError
@@ -160,7 +161,7 @@ def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
 
     workers = [delivery._Worker(name, hang) for name in "ab"]
     for worker in workers * 3:
-        worker.put({})
+        worker.waiting.put({})
     begun.wait(60)
     for worker in workers:
         worker.finish(5.0, began=time.monotonic() - 6)
@@ -171,9 +172,13 @@ def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
     assert messages == [message.format("a"), message.format("b")]
 
 
-def test_a_notifier_gets_no_control_characters(types: NotifierTypes) -> None:
+def test_a_notifier_gets_no_control_characters(
+    types: NotifierTypes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission = SimpleNamespace(name="train\x1b[31m")
+    monkeypatch.setattr(notifications, "find_submission", lambda handle: submission)
     status = AppStatus(AppState.FAILED, msg="a\x1b[2Jb\x1b[31mc\x07", ui_url="x\x9bm")
-    data = job_ended(HANDLE, status, "train\x1b[31m")
+    data = notifications.job_ended(HANDLE, status)
     assert data["name"] == r"train\u001b[31m"
     assert data["summary"] == r"FAILED: a\u001b[2Jb\u001b[31mc\u0007"
     assert data["ui_url"] == r"x\u009bm"

@@ -12,9 +12,8 @@ import pytest
 from manual_clock import ManualClock
 from patience import PATIENCE
 from torchx_cli.logs import reader
-from torchx_cli.logs.open_lines import LiveLines, OpenLines
-from torchx_cli.logs.reader import LogReader
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.logs.reader import LogReader, OpenLines
+from torchx_cli.output.terminal import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
 from torchx_specs.schedulers.logs import LogQuery
 
@@ -45,11 +44,11 @@ def show(lines: OpenLines, *items: str) -> str:
     ],
 )
 def test_a_live_line_is_finished_by_its_newline(items: list[str], shown: str) -> None:
-    assert show(LiveLines(), *items) == shown
+    assert show(OpenLines(safe=True, has_region=True), *items) == shown
 
 
 def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
-    lines = LiveLines()
+    lines = OpenLines(safe=True, has_region=True)
     lines.add(("r", 10), "r/10 ", P("\r10%"))
     show(lines, P("10%"), P("\r20%"), P(" done"))
     assert lines.states() == ["r/0 20% done", "r/10 10%"]
@@ -58,7 +57,7 @@ def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
 
 
 def test_a_very_long_live_line_is_shown_before_its_end() -> None:
-    lines = LiveLines()
+    lines = OpenLines(safe=True, has_region=True)
     assert show(lines, *[P("\r" + "x" * 10_000)] * 20) == ""
     assert len(show(lines, *[P("x" * 10_000)] * 6)) > 60_000
     assert show(lines, "\n") == ""
@@ -150,7 +149,7 @@ def test_an_update_that_was_held_back_is_shown_although_nothing_follows() -> Non
 def test_no_cut_makes_text_unsafe(text: str) -> None:
     for first in range(len(text)):
         for second in range(first, len(text)):
-            lines = LiveLines()
+            lines = OpenLines(safe=True, has_region=True)
             items = [P(text[:first]), P(text[first:second]), text[second:] + "\n"]
             shown = show(lines, *items)
             assert escape_controls(shown, keep_returns=True) == shown

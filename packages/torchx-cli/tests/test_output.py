@@ -7,9 +7,11 @@ from datetime import datetime, timezone
 
 import pytest
 
-from torchx_cli.output import colors, times
+from torchx_cli.arguments.options import parse_when
+from torchx_cli.output import colors
 from torchx_cli.output import printing as output
 from torchx_kit.text.tables import format_table
+from torchx_kit.times import parse_duration
 from torchx_specs import AppState
 
 
@@ -18,26 +20,26 @@ from torchx_specs import AppState
     [("90", 90), ("1.5", 1.5), ("10m", 600), ("2H", 7200), ("1h30m", 5400), ("500ms", 0.5)],
 )
 def test_parse_duration_accepts_units(text: str, seconds: float) -> None:
-    assert times.parse_duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "m", "10x", "-5", "1h30", "1 h", "soon"])
 def test_parse_duration_rejects_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
-        times.parse_duration(text)
+        parse_duration(text)
 
 
 def test_parse_when_accepts_iso_8601_and_durations() -> None:
     now = datetime(2026, 5, 1, 12, 0, 0)
-    assert times.parse_when("10m", now) == datetime(2026, 5, 1, 11, 50)
-    assert times.parse_when("2026-05-01") == datetime(2026, 5, 1)
-    assert times.parse_when("2026-05-01T10:20:30") == datetime(2026, 5, 1, 10, 20, 30)
+    assert parse_when("10m", now) == datetime(2026, 5, 1, 11, 50)
+    assert parse_when("2026-05-01") == datetime(2026, 5, 1)
+    assert parse_when("2026-05-01T10:20:30") == datetime(2026, 5, 1, 10, 20, 30)
     zoned = datetime(2026, 5, 1, 10, tzinfo=timezone.utc)
     expected = zoned.astimezone().replace(tzinfo=None)
-    assert times.parse_when("2026-05-01T10:00:00Z") == expected
-    assert times.parse_when("2026-05-01T12:00:00+02:00") == expected
+    assert parse_when("2026-05-01T10:00:00Z") == expected
+    assert parse_when("2026-05-01T12:00:00+02:00") == expected
     with pytest.raises(ValueError, match="is not a time"):
-        times.parse_when("yesterday")
+        parse_when("yesterday")
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])

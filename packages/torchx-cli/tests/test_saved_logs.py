@@ -245,7 +245,7 @@ def saver(**pauses: float) -> LogSaver:
         sink: Any = required_copies().sinks[0]
         found = LogSaver(runner, HANDLE, replicas, sink, follow=False, **pauses)
         found.start()
-        found.wait()
+        found.join()
     return found
 
 

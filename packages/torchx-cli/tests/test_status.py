@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from torchx_cli.launch.reports import StateChanges
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.output.status_text import status_data, status_text, summary
 from torchx_specs import AppState
 from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
@@ -247,12 +246,12 @@ def test_hostile_text_of_a_scheduler_stays_one_line(cli: Any, plugin: Any) -> No
 WATCH = """
 import sys
 from datetime import datetime, timezone
-from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.terminal import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 assert can_replace_text(sys.stdout)
 region = LiveRegion(sys.stdout, 1000)
 for lines in (["one", "two\\x1b]0;title\\x07"], ["three"] * 100, ["end"]):
-    sys.stdout.write(region.draw("", lines))
+    region.draw("", lines)
 """
 
 
@@ -281,7 +280,7 @@ def test_watch_replaces_the_text_on_a_terminal() -> None:
 
 def test_text_is_not_replaced_on_a_dumb_terminal() -> None:
     code = (
-        "import sys; from torchx_cli.output.in_place import *; print(can_replace_text(sys.stdout))"
+        "import sys; from torchx_cli.output.terminal import *; print(can_replace_text(sys.stdout))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"

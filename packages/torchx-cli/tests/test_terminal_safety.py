@@ -18,7 +18,7 @@ import pytest
 from torchx_cli.exit_codes import print_error
 from torchx_cli.logging_setup import Formatter, configure
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.output.terminal_safety import SafeTerminal, escape_controls, safe_log_lines
+from torchx_cli.output.terminal import SafeTerminal, escape_controls, safe_log_lines
 from torchx_specs.schedulers.logs import LogQuery
 
 ATTACKS = {
@@ -152,9 +152,9 @@ from torchx_specs.hookspecs import CommandPlugin, hookimpl
 
 @click.command("attack")
 def attack():
-    from torchx_cli.output.printing import write_json
+    from torchx_cli.output.printing import write_data
     click.echo("title \033]0;x\007 \033[31mred\033[0m")
-    write_json({"name": "\u202e"})
+    write_data({"name": "\u202e"}, "json")
 
 @hookimpl
 def torchx_commands():

@@ -139,14 +139,16 @@ def test_a_magic_runs_a_script_and_returns_a_job(
         "print(job.handle, job.status().state.name)",
         "job",
         "%torchx list -s local_cwd --name again",
-        "print(torchx_notebook.magics.complete('%torchx sta'))",
+        "from types import SimpleNamespace as Event",
+        "event = Event(text_until_cursor='%torchx sta')",
+        "print(torchx_notebook.magics.completer(None, event))",
     )
     assert "hello.py" in {path.name for path in tmp_path.iterdir()}
     assert "hello --x 1" in out[2]
     assert out[3].startswith("local_cwd://torchx/again-")
     assert out[3].endswith(" SUCCEEDED\n")
     assert "again" in out[5]
-    assert out[6] == "['status']\n"
+    assert out[8] == "['status']\n"
 
 
 def test_an_error_of_the_command_returns_no_job(execute: Execute) -> None:

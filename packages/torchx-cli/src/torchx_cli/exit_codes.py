@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
-from torchx_cli.output.terminal_safety import escape_controls, safe_message
+from torchx_cli.output.terminal import escape_controls, safe_message
 from torchx_specs.errors import TorchXError, nearest, one_line
 from torchx_specs.plugins.records import error_text
 
@@ -41,6 +42,10 @@ _LONGEST_MESSAGE = 10_000
 
 #: The key of ``click.Context.meta`` whose value is the arguments as typed, for error messages.
 ARGV_KEY = "torchx.argv"
+
+
+# click before 8.2 prints the help itself.
+_NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class Terminated(KeyboardInterrupt):
@@ -89,10 +94,8 @@ def print_error(message: str) -> None:
     line = one_line(masked_text(f"error: {message}"))
     if len(line) > _LONGEST_MESSAGE:
         line = f"{line[:_LONGEST_MESSAGE]}... ({len(line):,} characters)"
-    try:
+    with suppress(OSError, ValueError):  # standard error may be closed
         print(safe_message(f"torchx: {line}"), file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass  # standard error is closed
 
 
 def report_error(error: BaseException, options: GlobalOptions, subject: str = "") -> int:
@@ -123,6 +126,9 @@ def report_error(error: BaseException, options: GlobalOptions, subject: str = ""
 
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         print(escape_controls(masked_text("".join(lines))), end="", file=sys.stderr)
+    if isinstance(error, _NO_COMMAND):  # click's message is the help of the group
+        click.echo(error.format_message())
+        return 1
     if isinstance(error, click.UsageError):
         print_error(usage_message(error))
         return BAD_REQUEST
@@ -215,8 +221,6 @@ def _as_typed(option: str, ctx: click.Context) -> str:
 
 def discard_output() -> None:
     """Redirect standard output to the null device, so that the final flush cannot fail."""
-    try:
+    with suppress(OSError, ValueError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

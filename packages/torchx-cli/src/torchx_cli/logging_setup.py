@@ -10,8 +10,7 @@ import warnings
 from typing import TextIO
 
 from torchx_cli.output.colors import is_terminal, paint
-from torchx_cli.output.in_place import hidden_region
-from torchx_cli.output.terminal_safety import safe_message
+from torchx_cli.output.terminal import hidden_region, safe_message
 from torchx_specs.errors import RequestError, nearest, one_line
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.status_text import status_data
+from torchx_cli.output.terminal import escape_controls
 from torchx_runner.config import api as config
+from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.plugins.manager import get_manager
@@ -37,29 +38,32 @@ def open_deliveries(names: Iterable[str]) -> Deliveries:
     return deliveries
 
 
-def job_data(app_handle: str, status: AppStatus | None, name: str) -> dict[str, Any]:
+def job_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Return data about a job, with secrets masked.
+
+    The name is that in the journal, or the id of an app that others submitted.
 
     Args:
         app_handle: The app.
         status: Its status; None if the scheduler no longer knows the app.
-        name: Name of the app.
     """
     if status is None:
         status = AppStatus(AppState.UNKNOWN, msg="the scheduler no longer has this app")
     data = status_data(app_handle, status)
+    submission = find_submission(app_handle)
+    name = data["app_id"] if submission is None else submission.name
     keys = ("handle", "app_id", "scheduler", "state", "submitted", "started", "ended")
     shown = {key: data[key] for key in (*keys, "summary", "first_failure", "ui_url")}
     result: dict[str, Any] = masked({"name": name, **shown})
     return result
 
 
-def job_ended(app_handle: str, status: AppStatus | None, name: str) -> dict[str, Any]:
+def job_ended(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Return the notification of an ended job, with control characters escaped.
 
     The parameters are those of :func:`job_data`. A notifier may print the data on a terminal.
     """
-    data: dict[str, Any] = _escaped(job_data(app_handle, status, name))
+    data: dict[str, Any] = _escaped(job_data(app_handle, status))
     return {"version": VERSION, "event": "job.ended", **data}
 
 

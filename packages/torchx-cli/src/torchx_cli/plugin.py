@@ -9,11 +9,11 @@ from torchx_specs.plugins.records import CheckPlugin, CommandPlugin
 
 # The function in `torchx_cli.commands`, and the summary.
 _COMMANDS = {
-    "builtins": ("builtins:command", "List the installed components."),
+    "builtins": ("components:builtins", "List the installed components."),
     "cancel": ("apps.cancel_and_delete:cancel", "Cancel apps, and keep their records."),
     "components": ("components:command", "Create components from templates."),
     "config": ("config:command", "Show the configuration, and where each value is set."),
-    "configure": ("configure:command", "Write a .torchxconfig with the options of schedulers."),
+    "configure": ("config:configure", "Write a .torchxconfig with the options of schedulers."),
     "cp": ("inside.cp:command", "Copy files from or to a replica of an app."),
     "delete": ("apps.cancel_and_delete:delete", "Cancel apps, and delete their records and logs."),
     "describe": ("apps.describe:command", "Show the definition of an app."),

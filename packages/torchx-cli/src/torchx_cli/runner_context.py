@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_specs.errors import UnknownAppException
 
 if TYPE_CHECKING:
     from torchx_cli.logs.reader import LogBlocks
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -39,16 +40,15 @@ def _untracked_variables(scheduler: str) -> Mapping[str, str]:
     return job_variables(scheduler)
 
 
-def existing_status(runner: Runner, app_handle: str) -> AppStatus:
-    """Return the status of an app.
+def existing(found: T | None, app_handle: str) -> T:
+    """Return what a scheduler knows of an app.
 
     Raises:
-        UnknownAppException: The app does not exist.
+        UnknownAppException: It is None, because the app does not exist.
     """
-    status = runner.status(app_handle)
-    if status is None:
+    if found is None:
         raise UnknownAppException(app_handle)
-    return status
+    return found
 
 
 def is_double(runner: Runner) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import any_scheduler_option, split_names
+from torchx_cli.arguments.options import any_scheduler_option, split_names, when_option
 from torchx_cli.arguments.scheduler_choice import (
     all_schedulers,
     choose_scheduler,
@@ -24,8 +24,7 @@ from torchx_cli.arguments.scheduler_choice import (
 )
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
-from torchx_cli.output.printing import state_name
-from torchx_cli.output.times import format_duration, when_option
+from torchx_cli.output.printing import format_duration, state_name
 from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, NoAnswerError, list_all
 from torchx_runner.submissions.journal import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.doctor.run_checks import checks_of, configured_options, run_checks
+from torchx_cli.commands.doctor import configured_options, run_checks
 from torchx_dashboard.jobs import PATIENCE
 from torchx_dashboard.stream import error_text
 from torchx_runner.installed_schedulers import plugin_manager
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def checks() -> list[dict[str, Any]]:
     """Return the results of all checks that ``torchx doctor`` makes."""
-    manager = plugin_manager()
-    records = checks_of(manager, list(manager.schedulers().names()))
-    return [outcome._asdict() for outcome in run_checks(records, configured_options)]
+    return [outcome._asdict() for outcome in run_checks(plugin_manager())]
 
 
 def queues(

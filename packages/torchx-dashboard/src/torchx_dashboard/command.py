@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.output.printing import write
 
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import pending_reason
+from torchx_cli.output.status_text import pending_reason, status_data
 from torchx_dashboard.jobs import Journal, milliseconds
 from torchx_dashboard.stream import changes
 from torchx_runner.submissions.app_changes import ABSENT, differences

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.doctor.run_checks import configured_options
+from torchx_cli.commands.doctor import configured_options
 from torchx_cli.output.status_text import pending_reason
 from torchx_dashboard.stream import error_text
 from torchx_runner.config import api as config

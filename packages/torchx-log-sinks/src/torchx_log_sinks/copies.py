@@ -152,44 +152,45 @@ class Copies:
                     break
         return found
 
-    def start(self, runner: Any, app_handle: str, replicas: Sequence[Replica]) -> None:
-        """Begin to save the logs of an app until its end; :meth:`finish` waits for that.
+    def start(
+        self,
+        runner: Any,
+        app_handle: str,
+        replicas: Sequence[Replica],
+        follow: bool = True,
+        warns: bool = True,
+    ) -> None:
+        """Begin to save the logs of an app in all sinks; :meth:`finish` waits for the end.
 
         Args:
             runner: The runner.
             app_handle: The app, which has started.
             replicas: Role and index of each replica.
-        """
-        self._savers += self._start(runner, app_handle, replicas, follow=True)
-
-    def _start(
-        self,
-        runner: Any,
-        app_handle: str,
-        replicas: Sequence[Replica],
-        follow: bool,
-        warns: bool = True,
-    ) -> list[LogSaver]:
-        """Begin to save the logs of an app that has started.
-
-        Args:
-            runner: The runner.
-            app_handle: The app.
-            replicas: Role and index of each replica.
             follow: Whether to continue until the app has ended.
             warns: Whether to log a warning if a copy fails.
-
-        Returns:
-            The running copies, one for each sink.
         """
-        savers = [LogSaver(runner, app_handle, replicas, s, follow, warns) for s in self.sinks]
-        for saver in savers:
+        for sink in self.sinks:
+            saver = LogSaver(runner, app_handle, replicas, sink, follow, warns)
+            self._savers.append(saver)
             saver.start()
-        return savers
 
     def finish(self) -> None:
         """Wait for the copies of the ended apps; give up if no line is added for 30 seconds."""
-        _finish(self._savers)
+        seen, seen_at = -1, time.monotonic()
+        while any(saver.is_alive() for saver in self._savers):
+            time.sleep(0.05)
+            added = sum(saver.added for saver in self._savers)
+            if added != seen:
+                seen, seen_at = added, time.monotonic()
+            elif time.monotonic() - seen_at > SILENCE_SECONDS:
+                logger.warning(
+                    "the copy of the logs is incomplete: no line was added for %g s;"
+                    " 'torchx log --save' continues it",
+                    SILENCE_SECONDS,
+                )
+                break
+        for saver in self._savers:
+            saver.stop()
 
     @contextmanager
     def saving(
@@ -205,7 +206,6 @@ class Copies:
             app_handle: The app.
             replicas: Returns role and index of each replica; None if the app has not started.
         """
-        savers: list[LogSaver] = []
         is_over = threading.Event()
 
         def run() -> None:
@@ -217,8 +217,8 @@ class Copies:
                     was_over = is_over.is_set()  # poll once more: the app may have started just now
                     started = replicas()
                     if started:
-                        savers.extend(self._start(runner, app_handle, started, follow=True))
-                    if savers or was_over:
+                        self.start(runner, app_handle, started)
+                    if started or was_over:
                         break
                     backoff.pause()
             except Exception as e:  # an error of the copy must not affect the job
@@ -232,13 +232,13 @@ class Copies:
             is_over.set()
             starter.join(_INTERRUPTED_SECONDS)
             deadline = time.monotonic() + _INTERRUPTED_SECONDS
-            for saver in savers:
-                saver.wait(max(0.0, deadline - time.monotonic()))
+            for saver in self._savers:
+                saver.join(max(0.0, deadline - time.monotonic()))
                 saver.stop()
             raise
         is_over.set()
         starter.join(SILENCE_SECONDS)
-        _finish(savers)
+        self.finish()
 
     def save(self, runner: Any, app_handle: str, replicas: Sequence[Replica], follow: bool) -> None:
         """Save the logs of an app in all sinks, and log the result.
@@ -253,10 +253,10 @@ class Copies:
             SinkError: A sink failed.
             BackendError: A log cannot be read.
         """
-        savers = self._start(runner, app_handle, replicas, follow, warns=False)
-        for saver in savers:
-            while not saver.wait(0.5):  # a wait without a limit would delay Ctrl-C
-                pass
+        self.start(runner, app_handle, replicas, follow, warns=False)
+        for saver in self._savers:
+            while saver.is_alive():
+                saver.join(0.5)  # a wait without a limit would delay Ctrl-C
             if saver.error is None:
                 logger.info(
                     "%s: %d line%s added; the copy %s",
@@ -265,24 +265,6 @@ class Copies:
                     "" if saver.added == 1 else "s",
                     "is complete" if saver.is_complete else "has what the app has written so far",
                 )
-        for saver in savers:
+        for saver in self._savers:
             if saver.error is not None:
                 raise saver.error
-
-
-def _finish(savers: Sequence[LogSaver]) -> None:
-    """Wait for the copies of an ended app; give up if no line is added for some time."""
-    seen, seen_at = -1, time.monotonic()
-    while not all(saver.wait(0.05) for saver in savers):
-        added = sum(saver.added for saver in savers)
-        if added != seen:
-            seen, seen_at = added, time.monotonic()
-        elif time.monotonic() - seen_at > SILENCE_SECONDS:
-            logger.warning(
-                "the copy of the logs is incomplete: no line was added for %g s;"
-                " 'torchx log --save' continues it",
-                SILENCE_SECONDS,
-            )
-            break
-    for saver in savers:
-        saver.stop()

@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchx_kit.retry import Backoff
 from torchx_log_sinks.layout import (
     AppRecord,
     app_folder,
@@ -17,13 +19,12 @@ from torchx_log_sinks.layout import (
 )
 from torchx_log_sinks.writer import CopyWriter, LogChangedError
 from torchx_specs.errors import BackendError, RequestError, TorchXError, one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.schedulers import Stream
 
 if TYPE_CHECKING:
     from torchx_log_sinks.sinks import ConfiguredSink
     from torchx_specs.model.app import AppDef
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.schedulers.log_items import Replica
 
 logger = logging.getLogger(__name__)
@@ -100,11 +101,6 @@ class LogSaver(threading.Thread):
         """The number of lines that were added to the copy."""
         return sum(writer.added for writer in list(self._writers.values()))
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the copying; return False after ``timeout`` seconds."""
-        self.join(timeout)
-        return not self.is_alive()
-
     def stop(self) -> None:
         """Stop saving; the next process saves the lines that are not stored yet."""
         self._stopped.set()
@@ -124,7 +120,7 @@ class LogSaver(threading.Thread):
                 )
 
     def _save(self) -> None:
-        record = self._call(lambda: read_record(self.sink.sink, self._folder))
+        record = self._call(read_record, self.sink.sink, self._folder)
         if record is not None and record.complete:
             self.is_complete = True
             return
@@ -132,9 +128,12 @@ class LogSaver(threading.Thread):
         has_ended = status is not None and status.is_terminal()
         # Some services store the last lines after the end of the app; a follower waits for them.
         self._follow = self._follow or has_ended
-        streams = self._streams()
+        # A copy can be continued only if its lines always come in the same order. If the scheduler
+        # mixes the two streams in another order each time, each stream gets its own copy.
+        repeats = self._runner.features(self._app_handle.partition("://")[0]).log_order
+        streams: list[Stream | None] = [None] if repeats else [Stream.STDOUT, Stream.STDERR]
         record = self._new_record(streams)
-        self._call(lambda: record.write(self.sink.sink, self._folder))
+        self._call(record.write, self.sink.sink, self._folder)
         self._open_writers(streams)
         threading.Thread(target=self._flush_regularly, name="flush-logs", daemon=True).start()
         readers = [threading.Thread(target=self._read, args=(s,), daemon=True) for s in streams]
@@ -165,18 +164,8 @@ class LogSaver(threading.Thread):
                 if replica.state == AppState.FAILED
             ]
             record.complete = True
-            self._call(lambda: record.write(self.sink.sink, self._folder))
+            self._call(record.write, self.sink.sink, self._folder)
             self.is_complete = True
-
-    def _streams(self) -> list[Stream | None]:
-        """Return the streams to save; None means both in one copy.
-
-        A copy can be continued only if its lines always come in the same order. If the scheduler
-        mixes the two streams in another order each time, each stream gets its own copy.
-        """
-        backend = self._app_handle.partition("://")[0]
-        repeats = self._runner.features(backend).log_order
-        return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
 
     def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
         app: AppDef | None = self._runner.describe(self._app_handle)
@@ -188,12 +177,13 @@ class LogSaver(threading.Thread):
 
     def _open_writers(self, streams: Sequence[Stream | None]) -> None:
         names = self._call(lambda: list(self.sink.sink.list(self._folder)))
+        write = partial(self._call, self.sink.sink.write)
+        read = partial(self._call, self.sink.sink.read)
         for stream in streams:
             for role, index in self._replicas:
                 folder = replica_folder(self._folder, role, index)
-                self._writers[stream, (role, index)] = CopyWriter(
-                    self._write, self._read_data, names, folder, _name(stream)
-                )
+                writer = CopyWriter(write, read, names, folder, _name(stream))
+                self._writers[stream, (role, index)] = writer
 
     # -- reading logs from the scheduler
 
@@ -226,10 +216,10 @@ class LogSaver(threading.Thread):
                 found = writer.restart(_lines(self._blocks(stream, [replica], False)))
                 self._may_lack_lines |= not found
                 try:
-                    for block in _lists(self._blocks(stream, [replica], self._follow)):
+                    for line in _lines(self._blocks(stream, [replica], self._follow)):
                         if self._stopped.is_set():
                             return
-                        writer.add(block)
+                        writer.add([line])
                 except LogChangedError:
                     continue
                 return
@@ -251,10 +241,8 @@ class LogSaver(threading.Thread):
         except LogChangedError:  # the log was rotated, so it has fewer lines than the copy
             self._follow = False
             self._reread(stream, replica)
-            try:
+            with suppress(LogChangedError):  # the log has no line that the copy lacks
                 writer.finish(is_complete)
-            except LogChangedError:
-                pass  # the log has no line that the copy lacks
 
     def _final_status(self) -> AppStatus | None:
         deadline = time.monotonic() + _END_SECONDS
@@ -282,13 +270,7 @@ class LogSaver(threading.Thread):
             except Exception as e:
                 self._add_error(e)
 
-    def _write(self, name: str, data: bytes) -> None:
-        self._call(lambda: self.sink.sink.write(name, data))
-
-    def _read_data(self, name: str) -> bytes:
-        return self._call(lambda: self.sink.sink.read(name))
-
-    def _call(self, function: Callable[[], T]) -> T:
+    def _call(self, function: Callable[..., T], *args: Any) -> T:
         """Call the sink; if the call fails, retry it for ``retry_seconds``.
 
         A RequestError is not retried, and :meth:`stop` ends the retries.
@@ -296,37 +278,32 @@ class LogSaver(threading.Thread):
         Raises:
             SinkError: The last attempt failed.
         """
-        give_up_at = time.monotonic() + self._retry_seconds
-        pause = self._first_pause
+        limit = self._retry_seconds
+        backoff = Backoff(
+            limit, first_pause=self._first_pause, longest_pause=limit, sleep=self._stopped.wait
+        )
         while True:
             try:
-                return function()
+                return function(*args)
             except Exception as e:
-                is_permanent = isinstance(e, RequestError)  # for example, a library is missing
-                is_late = time.monotonic() + pause > give_up_at
-                if is_permanent or is_late or self._stopped.wait(pause):
-                    kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
-                    raise SinkError(f"{self.sink}: {kind}{one_line(e)}") from e
-                pause *= 2
+                kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
+                error = SinkError(f"{self.sink}: {kind}{one_line(e)}")
+                # A RequestError is permanent: for example, a library is missing.
+                if isinstance(e, RequestError) or self._stopped.is_set():
+                    raise error from e
+                backoff.pause_after(error)
 
 
 def _name(stream: Stream | None) -> str:
     return Stream.COMBINED.value if stream is None else stream.value
 
 
-def _lists(
+def _lines(
     blocks: Generator[tuple[Replica, Iterable[str] | Exception], None, None],
-) -> Iterator[Iterable[str]]:
-    """Yield the blocks of lines of one replica's log; raise the error that ended the log."""
+) -> Iterator[str]:
+    """Yield the lines of one replica's log; raise the error that ended the log."""
     with closing(blocks):
         for _, block in blocks:
             if isinstance(block, Exception):
                 raise block
-            yield block
-
-
-def _lines(
-    blocks: Generator[tuple[Replica, Iterable[str] | Exception], None, None],
-) -> Iterator[str]:
-    for block in _lists(blocks):
-        yield from block
+            yield from block

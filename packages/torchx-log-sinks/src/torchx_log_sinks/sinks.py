@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -110,8 +111,7 @@ class FolderSink:
         Raises:
             FileNotFoundError: No data is stored under this name.
         """
-        with open(self._path(name), "rb") as file:
-            return file.read()
+        return Path(self._path(name)).read_bytes()
 
     def list(self, folder: str, /) -> Iterator[str]:
         """Yield the names below a folder."""

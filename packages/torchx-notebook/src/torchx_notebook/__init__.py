@@ -34,12 +34,8 @@ def load_ipython_extension(shell: Any) -> None:
     shell.set_hook("complete_command", completer, re_key=r"%+torchx")
 
 
-def _running_shell() -> Any:
-    # If IPython is not imported, this process does not run in an IPython shell.
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython is not None else None
-
-
-_shell = _running_shell()
+# If IPython is not imported, this process does not run in an IPython shell.
+_ipython = sys.modules.get("IPython")
+_shell = _ipython.get_ipython() if _ipython is not None else None
 if _shell is not None:
     load_ipython_extension(_shell)

@@ -62,14 +62,8 @@ def workspacefile(line: str, cell: str) -> None:
     from IPython.core.error import UsageError
 
     try:
-        name = write_file(_unquoted(line.strip()), cell)
+        name = write_file(line.strip().strip("'\""), cell)
     except WorkspaceError as e:
         # IPython prints a UsageError as one line, and any other error as a traceback.
         raise UsageError(str(e)) from None
     print(f"Added {name} to workspace {WORKSPACE}")
-
-
-def _unquoted(text: str) -> str:
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    return text

@@ -6,8 +6,9 @@ import io
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.completion.answer import find_completions
@@ -120,19 +121,14 @@ def torchx(line: str, cell: str | None = None) -> Job | None:
     return None
 
 
-def complete(line: str) -> list[str]:
-    """Return the words that may come next in a line that begins with ``%torchx``."""
-    before, _, last = line.rpartition(" ")
+def completer(shell: Any, event: Any) -> list[str]:
+    """Return the words that may come next in a magic, for IPython's hook ``complete_command``."""
+    before, _, last = event.text_until_cursor.rpartition(" ")
     try:
         words = shlex.split(before)[1:]
     except ValueError:  # a quote is open
         return []
     return [str(item.value) for item in find_completions(command, words, last)]
-
-
-def completer(shell: Any, event: Any) -> Iterator[str]:
-    """Yield the completions of a magic, for IPython's hook ``complete_command``."""
-    yield from complete(event.text_until_cursor)
 
 
 def _with_script(words: list[str], cell: str) -> list[str]:
@@ -141,6 +137,5 @@ def _with_script(words: list[str], cell: str) -> list[str]:
     if script is None:
         script = _SCRIPT
         words = [*words, script]
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(cell)
+    Path(script).write_text(cell, encoding="utf-8")
     return words

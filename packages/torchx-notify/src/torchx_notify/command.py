@@ -115,13 +115,12 @@ def create(config: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
         raise RequestError(f"the value of 'command' cannot be split: {e}; check its quotes") from e
     if not argv:
         raise RequestError("the value of 'command' has no program")
-    for argument in argv:
-        for name in _FIELD.findall(argument):
-            if name not in FIELDS:
-                raise RequestError(
-                    f"the value of 'command' contains the unknown field {{{name}}}; fields:"
-                    f" {', '.join(FIELDS)}"
-                )
+    for name in _FIELD.findall(text):
+        if name not in FIELDS:
+            raise RequestError(
+                f"the value of 'command' contains the unknown field {{{name}}}; fields:"
+                f" {', '.join(FIELDS)}"
+            )
     if _FIELD.search(argv[0]):
         raise RequestError("the program of 'command' must not contain a field")
     return Command(tuple(argv), seconds(config, "timeout", _TIMEOUT, _LONGEST))

@@ -41,7 +41,7 @@ class Deliveries:
     def send(self, data: Mapping[str, Any]) -> None:
         """Send a notification in the background."""
         for worker in self._workers:
-            worker.put(data)
+            worker.waiting.put(data)
 
     def finish(self, deadline: float | None = None) -> None:
         """Wait until all notifications are sent; give up on notifiers that send nothing for long.
@@ -56,25 +56,18 @@ class Deliveries:
 
 
 class _Worker:
-    """The thread of one notifier."""
+    """The thread of one notifier; ``waiting`` has the notifications that are not sent yet."""
 
     def __init__(self, name: str, notify: Callable[[Mapping[str, Any]], None]) -> None:
         self._name = name
         self._notify = notify
-        self._waiting: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._sent_at = 0.0
-        self._thread: threading.Thread | None = None
-
-    def put(self, data: Mapping[str, Any]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-        self._waiting.put(data)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def finish(self, limit: float, began: float) -> None:
-        if self._thread is None:
-            return
-        self._waiting.put(None)
+        self.waiting.put(None)
         is_announced = False
         while self._thread.is_alive():
             self._thread.join(0.1)
@@ -84,7 +77,7 @@ class _Worker:
                     "notifier %s is given up after %g s; %d of its notifications may be lost",
                     self._name,
                     limit,
-                    self._waiting.qsize(),  # with None, and without the one that is being sent
+                    self.waiting.qsize(),  # with None, and without the one that is being sent
                 )
                 return
             if not is_announced and now - began >= QUIET:
@@ -97,7 +90,7 @@ class _Worker:
                 )
 
     def _run(self) -> None:
-        while (data := self._waiting.get()) is not None:
+        while (data := self.waiting.get()) is not None:
             try:
                 self._notify(data)
             except Exception as e:  # an error of a notifier must not affect the job

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.launch.options import write_options
-from torchx_cli.launch.targets import Form
+from torchx_cli.launch.targets import FORM, Form
 
 #: Separates the parameters of one ``--zip``.
 ZIP_SEPARATOR = "\x1f"
 _AXES = ("--grid", "--zip", "--from")
-#: The key of the target's form in the metadata of a context.
-FORM = "torchx_sweep.target_form"
 # The first of these options after TARGET ends the arguments of the target. If TARGET comes after
 # one of _AXES, everything after TARGET belongs to the target: it may itself have an option with one
 # of these names.

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_cli.arguments.options import output_option, output_option_of
+from torchx_cli.arguments.options import duration_option, output_option, output_option_of
 from torchx_cli.commands.submissions.compare import (
+    Subject,
     app_subjects,
     comparison_options,
     write_comparison,
@@ -20,19 +21,18 @@ from torchx_cli.commands.submissions.compare import (
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, component_errors, submit
+from torchx_cli.launch.targets import FORM
 from torchx_cli.output import ranking
-from torchx_cli.output.comparison import Subject
 from torchx_cli.output.printing import (
     JSON,
     TABLE,
+    csv_text,
     json_data,
     table_cells,
     write,
     write_data,
     write_table,
 )
-from torchx_cli.output.table_texts import csv_text
-from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
@@ -40,7 +40,7 @@ from torchx_runner.default_tracker import job_variables
 from torchx_runner.submissions.journal import record_group
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
-from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
+from torchx_sweep.arguments import ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.logs.reader import LogReader, prefix_line
-from torchx_cli.logs.replicas import LogSource, parse_identifier, select_replicas, started_replicas
+from torchx_cli.logs.replicas import LogSource, parse_identifier, started_replicas
 from torchx_cli.output.colors import ENDC, GREEN
 from torchx_cli.runner_context import log_blocks_of, open_runner
 from torchx_specs.errors import RequestError
@@ -62,10 +62,12 @@ def get_logs(
         with open_runner() as own:
             get_logs(file, identifier, regex, should_tail, own, streams)
         return
-    app_handle, replicas = select_replicas(runner, identifier)
+    source = parse_identifier(identifier)
+    replicas = started_replicas(runner, source)
     query = LogQuery(regex=regex, should_tail=should_tail, streams=streams)
     colorize = bool(GREEN and ENDC)
-    LogReader(log_blocks_of(runner), app_handle, replicas, query, file, colorize).read_all()
+    log_blocks = log_blocks_of(runner)
+    LogReader(log_blocks, source.app_handle, replicas, query, file, colorize).read_all()
 
 
 def tee_logs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from torchx_specs.errors import (
     MalformedAppHandleException,
@@ -12,6 +13,10 @@ from torchx_specs.errors import (
     UnknownAppException,
 )
 from torchx_specs.model.handles import parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx_runner.submissions.all_schedulers import ListedApps
+    from torchx_specs.schedulers import ListAppResponse
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +38,9 @@ def resolve_handle(text: str) -> str:
     try:
         parsed = parse_app_handle(text)
     except MalformedAppHandleException:
-        return _named(text, _search(text))
+        from torchx_runner.submissions.lookup import find_app
+
+        return _named(text, find_app(text, list_schedulers))
     if "/" in parsed.session_name:
         scheduler, _, path = text.partition("://")
         handle = "/".join(path.split("/")[:2])
@@ -95,8 +102,24 @@ def _named(text: str, handle: str) -> str:
     return handle
 
 
-def _search(text: str) -> str:
-    from torchx_cli.listing import list_schedulers
-    from torchx_runner.submissions.lookup import find_app
+def list_schedulers(
+    scheduler: str | None, timeout: float | None = None
+) -> ListedApps[ListAppResponse]:
+    """Return the apps of one scheduler, or of all installed schedulers.
 
-    return find_app(text, list_schedulers)
+    Args:
+        scheduler: Name of the scheduler; None means all.
+        timeout: How long to wait for the answers of all schedulers, in seconds.
+    """
+    from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg
+    from torchx_cli.runner_context import open_runner
+    from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, list_all
+
+    def list_one(name: str) -> list[ListAppResponse]:
+        # Each thread has its own runner, because a scheduler that hangs while it is created holds
+        # the lock of its runner.
+        with open_runner() as runner:
+            return runner.list(name, read_cfg(runner, name, ()) or None)
+
+    names = all_schedulers() if scheduler is None else [scheduler]
+    return list_all(names, list_one, timeout or DEFAULT_TIMEOUT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
@@ -142,29 +142,24 @@ def parse_cfg(
     """
     options = runner.scheduler_run_opts(scheduler)
 
-    def read(text: str) -> Mapping[str, CfgVal]:
-        if ignore_unknown:
-            return options.cfg_from_str(text, ignore_unknown=True)
-        return runner.cfg_from_str(scheduler, text)
-
     cfg: dict[str, CfgVal] = {}
-    added: list[Mapping[str, CfgVal]] = []
+    added: list[tuple[str, CfgVal]] = []
     for text in itertools.chain.from_iterable(map(_split_before_added, literals)):
         match = _ADDED.match(text)
-        given = dict(read(f"{match[1]}={text[match.end() :]}" if match else text))
+        pairs = f"{match[1]}={text[match.end() :]}" if match else text
+        given = options.cfg_from_str(pairs, ignore_unknown=ignore_unknown)
         if match and (key := options.canonical_key(match[1])):
-            added.append({key: given.pop(key)})
+            added.append((key, given.pop(key)))
         for key, value in given.items():
             if key in cfg and cfg[key] != value:
                 first, second = masked_value(key, cfg[key]), masked_value(key, value)
                 raise RequestError(f"-cfg {key} is given twice, as {first} and as {second}")
             cfg[key] = value
     complete(cfg)
-    for more in added:
-        for key, value in more.items():
-            option = options.get(key)
-            default = None if option is None else option.default
-            cfg[key] = _joined(key, cfg.get(key, default), value)
+    for key, value in added:
+        option = options.get(key)
+        default = None if option is None else option.default
+        cfg[key] = _joined(key, cfg.get(key, default), value)
     return cfg
 
 

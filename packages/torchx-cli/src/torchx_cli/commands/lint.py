@@ -6,8 +6,7 @@ import ast
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.completion.values import complete_files
 from torchx_cli.exit_codes import BAD_REQUEST, fail
 from torchx_cli.output.printing import TABLE, write, write_data

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import indent
+from typing import Any
 
 import click
 
-from torchx_cli.arguments.command import Group
-from torchx_cli.arguments.options import output_option
-from torchx_cli.foreign_torchx import conflicts
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.arguments.options import Group, output_option
+from torchx_cli.doctor.own_checks import KINDS, conflicts
+from torchx_cli.output.printing import write, write_result
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.named_resources_generic import NAMED_RESOURCES
+from torchx_specs.plugins.catalog import Catalog
+from torchx_specs.plugins.manager import PluginManager
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.manager import PluginManager
-    from torchx_specs.plugins.records import Origin
-
 #: The table names at most this many resources of one distribution.
 _MAX_NAMES = 6
-#: The names of the plugin manager's methods that return a catalog.
-KINDS = (
-    *("schedulers", "named_resources", "trackers", "commands", "workspaces", "pruners"),
-    *("checks", "event_handlers", "log_sinks", "notifiers"),
-)
-
-
 #: The kinds of ``torchx plugins new``; their details are in ``scaffold/create.py``.
 NEW_KINDS = ("scheduler", "tracker", "component", "resource", "command", "workspace")
 
@@ -49,10 +37,7 @@ def command(ctx: click.Context, output_format: str) -> None:
         return
     manager = plugin_manager()
     data = plugins_data(manager)
-    if output_format == TABLE:
-        write(_as_text(data))
-    else:
-        write_data(data, output_format)
+    write_result(data, _as_text(data), output_format)
     if data["conflicts"] or data["problems"]:
         ctx.exit(2)
 
@@ -89,14 +74,17 @@ def new(distribution: str, kind: str, name: str | None, directory: Path) -> None
 def plugins_data(manager: PluginManager) -> dict[str, Any]:
     """Return the plugins, their records, overrides, conflicts and problems as plain data."""
     catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in KINDS}
-    given = {kind: [_record(r) for r in _usable(catalog)] for kind, catalog in catalogs.items()}
+    given = {
+        kind: [_record(catalog[name]) for name in sorted(catalog)]
+        for kind, catalog in catalogs.items()
+    }
     given["components"] = [
-        {"name": c.group or "(no prefix)", "summary": c.module, **_origin(c.origin)}
+        {"name": c.group or "(no prefix)", "summary": c.module, **c.origin._asdict()}
         for c in manager.components()
     ]
     return {
         "distributions": [
-            {**_origin(r.origin), "module": r.target, "enabled": r.enabled}
+            {**r.origin._asdict(), "module": r.target, "enabled": r.enabled}
             for r in manager.registrations
         ],
         **given,
@@ -112,27 +100,19 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
         ],
         "problems": [
             *(
-                {**_origin(p.origin), "stage": p.stage, "message": masked_text(p.message)}
+                {**p.origin._asdict(), "stage": p.stage, "message": masked_text(p.message)}
                 for p in manager.problems
             ),
-            *_installation_problems(),
+            *(
+                {
+                    **origin._asdict(),
+                    "stage": "install",
+                    "message": message,
+                }
+                for origin, message in conflicts()
+            ),
         ],
     }
-
-
-def _installation_problems() -> Iterator[dict[str, Any]]:
-    for owner, message in conflicts():
-        yield {
-            "distribution": owner.name,
-            "version": owner.version,
-            "plugin": "",
-            "stage": "install",
-            "message": message,
-        }
-
-
-def _usable(catalog: Catalog[Any]) -> list[Any]:
-    return [catalog[name] for name in sorted(catalog)]
 
 
 def _hidden(kind: str, catalog: Catalog[Any]) -> dict[str, list[str]]:
@@ -146,15 +126,7 @@ def _hidden(kind: str, catalog: Catalog[Any]) -> dict[str, list[str]]:
 
 
 def _record(record: Any) -> dict[str, Any]:
-    return {"name": record.name, "summary": record.summary_text(), **_origin(record.origin)}
-
-
-def _origin(origin: Origin) -> dict[str, str]:
-    return {
-        "distribution": origin.distribution,
-        "version": origin.version,
-        "plugin": origin.plugin,
-    }
+    return {"name": record.name, "summary": record.summary_text(), **record.origin._asdict()}
 
 
 def _texts(records: list[Any]) -> list[str]:
@@ -191,7 +163,7 @@ def _as_text(data: dict[str, Any]) -> str:
         ),
     ]  # fmt: skip
     shown = [
-        f"{title.replace('_', ' ')}:\n\n{_indented(format_table(headers, rows))}\n"
+        f"{title.replace('_', ' ')}:\n\n{indent(format_table(headers, rows), '  ')}\n"
         for title, headers, rows in sections
         if rows
     ]
@@ -226,7 +198,3 @@ def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             text = ", ".join(given[: _MAX_NAMES // 2]) + ", … (all: torchx plugins -o json)"
         table.append([origin, str(len(given)), text])
     return ["FROM", "COUNT", "NAMES"], table
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command, is_given
-from torchx_cli.arguments.options import notify_option, output_option, single_value_option
+from torchx_cli.arguments.options import (
+    Command,
+    is_given,
+    notify_option,
+    output_option,
+    single_value_option,
+)
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
-from torchx_cli.launch.targets import Form, Target, split_form
-from torchx_cli.output.standard_streams import read_utf8
+from torchx_cli.launch.options import LaunchOptions, launch_options, write_options
+from torchx_cli.launch.targets import FORM, SIZE, Form, Target, split_form
+from torchx_cli.output.terminal import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
@@ -38,15 +43,13 @@ _UPSTREAM = (
 )
 #: Options that need the handle of the app, by parameter.
 _NOT_LATER = {"log": "--log", "parent_run_id": "--parent_run_id", "notify": "--notify"}
-#: The key of the target's form in the metadata of a context.
-_FORM = "torchx.target_form"
 
 
 class _RunCommand(Command):
     """The command; its options for scripts and commands have a section of their own in the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_FORM], args = split_form(self.params, args, _UPSTREAM)
+        ctx.meta[FORM], args = split_form(self.params, args, _UPSTREAM)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -150,7 +153,7 @@ def command(
         if stdin:
             request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
-            target = _target(ctx.meta[_FORM], component_and_arguments, launch)
+            target = _target(ctx.meta[FORM], component_and_arguments, launch)
             scheduler, cfg = launch.read_scheduler(runner)
             if after:
                 from torchx_cli.launch.after import read_after
@@ -217,13 +220,9 @@ def _submit_later(
                 f" the other one has ended; 'torchx sweep' shows what it does",
                 ctx,
             )
-    more = ["--after", str(after), "-o", ctx.params["output_format"]]
-    if ctx.params["wait"]:
-        more.append("--wait")
-    form = ctx.meta[_FORM]
     if not argv or argv[0].startswith("-"):  # the target is the default in [cli:run]
-        form, argv = Form.PLAIN, (target.component, *target.arguments)
-    submit_later(ctx, launch, form, argv, target, more)
+        ctx.meta[FORM], argv = Form.PLAIN, (target.component, *target.arguments)
+    submit_later(ctx, launch, argv, after)
 
 
 def _misplaced_option(

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_schedulers
 from torchx_cli.output.colors import paint
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.printing import write_result
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import TorchXError
 
@@ -39,15 +38,14 @@ def command(scheduler: str | None, output_format: str) -> None:
                     found[name] = runner.scheduler_run_opts(name)
                 except TorchXError as e:  # show the other schedulers
                     found[name] = e
-    if output_format == TABLE:
-        for name, opts in found.items():
-            if isinstance(opts, TorchXError):
-                write(f"{paint(name, 'GREEN', sys.stdout)}: <{opts}>\n")
-            else:
-                write(f"{paint(name, 'GREEN', sys.stdout)}:\n{opts!r}\n")
-            write("")
-    else:
-        write_data({name: _as_data(opts) for name, opts in found.items()}, output_format)
+    data = {name: _as_data(opts) for name, opts in found.items()}
+    text = "".join(_as_text(name, opts) for name, opts in found.items())
+    write_result(data, text, output_format)
+
+
+def _as_text(name: str, opts: runopts | TorchXError) -> str:
+    shown = f" <{opts}>" if isinstance(opts, TorchXError) else f"\n{opts!r}"
+    return f"{paint(name, 'GREEN', sys.stdout)}:{shown}\n\n"
 
 
 def _as_data(opts: runopts | TorchXError) -> Any:

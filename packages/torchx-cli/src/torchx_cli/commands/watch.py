@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
+import queue
 import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handles_argument, notify_option, output_option
+from torchx_cli.arguments.options import (
+    Command,
+    duration_option,
+    handles_argument,
+    notify_option,
+    output_option,
+)
 from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.watching import watch_handles
+from torchx_cli.launch.reports import intervals
 from torchx_cli.logs.copies import required_copies
 from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
-from torchx_cli.output.printing import TABLE, write, write_data
-from torchx_cli.output.times import duration_option, format_time, rfc3339
+from torchx_cli.output.printing import format_time, rfc3339, write_result
 from torchx_cli.runner_context import open_runner
-from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState, is_started
+from torchx_specs.errors import RequestError, one_line
+from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.model.status import AppState, AppStatus, is_started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchx_cli.launch.watching import Change
     from torchx_runner import Runner
     from torchx_specs.plugins.factories import Deliveries, LogCopies
 
@@ -87,7 +92,7 @@ def _show(
     has_failed = False
     saved: set[str] = set()
     for change in changes:
-        data = job_data(change.handle, change.status, change.name)
+        data = job_data(change.handle, change.status)
         _write(data, output_format)
         status = change.status
         is_new = status is not None and is_started(status.state) and change.handle not in saved
@@ -97,7 +102,7 @@ def _show(
         if status is None or status.is_terminal():
             has_failed |= status is None or status.state != AppState.SUCCEEDED
             if deliveries is not None:
-                deliveries.send(job_ended(change.handle, status, change.name))
+                deliveries.send(job_ended(change.handle, status))
     return has_failed
 
 
@@ -112,9 +117,98 @@ def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
 
 def _write(data: dict[str, Any], output_format: str) -> None:
     now = datetime.now(timezone.utc)
-    if output_format == TABLE:
-        name = f" {data['name']}" if data["name"] else ""
-        write(one_line(f"{format_time(now)} {data['handle']}{name} {data['summary']}"))
-    else:
-        write_data({"time": rfc3339(now), **data}, output_format)
+    text = one_line(f"{format_time(now)} {data['handle']} {data['name']} {data['summary']}")
+    write_result({"time": rfc3339(now), **data}, text, output_format)
     sys.stdout.flush()
+
+
+# -- changes of states
+
+
+class Change(NamedTuple):
+    """An app whose state has changed, or that is seen for the first time.
+
+    Attributes:
+        handle: The app.
+        status: The status of the app; None if the scheduler does not know the app.
+    """
+
+    handle: str
+    status: AppStatus | None
+
+
+#: Changes, and the error that ended a thread.
+_Found = queue.SimpleQueue["Change | Exception"]
+
+
+def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> Iterator[Change]:
+    """Yield the changes of some apps until all of them have ended.
+
+    Each scheduler is queried in a thread of its own, so that a scheduler that hangs does not delay
+    the changes of others. If the query of an app fails, one warning is logged, and the app is
+    queried again.
+
+    Args:
+        runner: The runner.
+        handles: The apps.
+        interval: The longest pause between two queries, in seconds.
+
+    Raises:
+        RequestError: A query can never succeed, for example because the scheduler is unknown.
+    """
+    groups: dict[str, list[str]] = {}
+    for handle in handles:
+        groups.setdefault(parse_app_handle(handle).scheduler_backend, []).append(handle)
+    found: _Found = queue.SimpleQueue()
+    stopped = threading.Event()
+    for group in groups.values():
+        arguments = (runner, group, interval, found, stopped)
+        threading.Thread(target=_poll, args=arguments, name="watch", daemon=True).start()
+    running = set(handles)
+    try:
+        while running:
+            item = found.get()
+            if isinstance(item, Exception):
+                raise item
+            if item.status is None or item.status.is_terminal():
+                running.discard(item.handle)
+            yield item
+    finally:
+        stopped.set()
+
+
+def _poll(
+    runner: Runner,
+    handles: Iterable[str],
+    interval: float,
+    found: _Found,
+    stopped: threading.Event,
+) -> None:
+    """Query apps until they have ended, and report each new state."""
+    states: dict[str, AppState | None] = dict.fromkeys(handles)
+    failing: set[str] = set()
+    try:
+        for pause in intervals(min(0.1, interval), interval):
+            for handle, before in list(states.items()):
+                try:
+                    status = runner.status(handle)
+                except RequestError:
+                    raise
+                except Exception as e:
+                    if handle not in failing:
+                        failing.add(handle)
+                        logger.warning("%s: %s; it is queried again", handle, one_line(e))
+                    continue
+                if handle in failing:
+                    failing.remove(handle)
+                    logger.info("%s answers again", handle)
+                if status is None or status.state != before:
+                    found.put(Change(handle, status))
+                if status is None or status.is_terminal():
+                    del states[handle]
+                else:
+                    states[handle] = status.state
+            if not states or stopped.wait(pause):
+                break
+    except Exception as e:  # the consumer's thread raises it
+        found.put(e)

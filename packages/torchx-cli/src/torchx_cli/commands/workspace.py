@@ -7,24 +7,28 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, duration_option, output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.printing import TABLE, format_bytes, write, write_data, write_table
-from torchx_cli.output.times import duration_option, rfc3339
+from torchx_cli.output.printing import (
+    TABLE,
+    Column,
+    format_bytes,
+    rfc3339,
+    row_data,
+    write,
+    write_data,
+    write_rows,
+)
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
+from torchx_specs.plugins.catalog import Catalog
+from torchx_specs.plugins.records import PrunerPlugin
 from torchx_specs.redaction import masked_text
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.records import PrunerPlugin
 
 logger = logging.getLogger(__name__)
 
@@ -38,27 +42,32 @@ class _Found:
     removed: bool = False
     problem: str = ""
 
-    def data(self) -> dict[str, Any]:
+    @property
+    def last_used(self) -> datetime | None:
+        """When a job used the data last."""
         used = self.item.last_used
-        when = None if used is None else datetime.fromtimestamp(int(used), timezone.utc)
-        return {
-            "pruner": self.pruner,
-            "name": self.item.name,
-            "bytes": self.item.size,
-            "last_used": rfc3339(when),
-            "removable": self.item.remove is not None,
-            "removed": self.removed,
-            "reason": self.problem or self.item.reason or None,
-        }
+        return None if used is None else datetime.fromtimestamp(int(used), timezone.utc)
 
 
-@click.group("workspace", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+def _shown_time(one: _Found) -> str:
+    when = one.last_used
+    return "unknown" if when is None else f"{when.astimezone():%Y-%m-%d %H:%M}"
+
+
+_COLUMNS = (
+    Column("pruner", lambda one: one.pruner, "PRUNER"),
+    Column("name", lambda one: one.item.name, "UNUSED"),
+    Column("bytes", lambda one: one.item.size, "SIZE", lambda one: format_bytes(one.item.size)),
+    Column("last_used", lambda one: rfc3339(one.last_used), "LAST USED", _shown_time),
+    Column("removable", lambda one: one.item.remove is not None),
+    Column("removed", lambda one: one.removed),
+    Column("reason", lambda one: one.problem or one.item.reason or None),
+)
+
+
+@click.group("workspace")
+def command() -> None:
     """Manage images and copies of workspaces."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
-        ctx.exit(1)
 
 
 @command.command("prune", cls=Command, short_help="Remove unused images, copies and caches.")
@@ -134,7 +143,7 @@ def prune(
         write_data(
             {
                 "dryrun": dryrun,
-                "items": [one.data() for one in found],
+                "items": [row_data(_COLUMNS, one) for one in found],
                 "removed_bytes": sum(one.item.size or 0 for one in removed),
                 "problems": problems,
             },
@@ -188,22 +197,12 @@ def _remove(found: _Found, show: bool) -> None:
 
 
 def _write_found(found: Sequence[_Found]) -> None:
-    rows = [
-        [one.pruner, one.item.name, format_bytes(one.item.size), _age(one.item.last_used)]
-        for one in found
-        if one.item.remove is not None
-    ]
-    if rows:
-        write_table(["PRUNER", "UNUSED", "SIZE", "LAST USED"], rows)
+    unused = [one for one in found if one.item.remove is not None]
+    if unused:
+        write_rows(_COLUMNS, unused, TABLE)
     for one in found:
         if one.item.remove is None:
             write(f"kept {one.item.name}: {one.item.reason}")
-
-
-def _age(used: float | None) -> str:
-    if used is None:
-        return "unknown"
-    return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")
 
 
 def _count(found: Sequence[_Found]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,35 +64,35 @@ def _registered(incomplete: str) -> set[str]:
     """Return the names of registered components that begin with a text."""
     found = set()
     for group in component_groups():
-        prefix = name_prefix(group.group)
-        for module, file in _module_files(group.module):
-            below = module.removeprefix(group.module).lstrip(".")
-            start = ".".join(filter(None, (prefix, below)))
+        for start, file in _module_files(group.module, name_prefix(group.group)):
             matches = incomplete.startswith(f"{start}.") or f"{start}.".startswith(incomplete)
             if start and not matches:
                 continue  # no name of this module matches, so its file is not read
-            try:
+            with suppress(OSError, SyntaxError, ValueError):
                 names = read_source(file).components()
                 found |= {".".join(filter(None, (start, name))) for name in names}
-            except (OSError, SyntaxError, ValueError):
-                continue
     return {name for name in found if name.startswith(incomplete)}
 
 
-def _module_files(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the file of a module and of all modules below it."""
+def _module_files(name: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the file of a module and of all modules below it.
+
+    Args:
+        name: The module.
+        prefix: The name that the module gets in the result.
+    """
     spec = module_spec(name)
     if spec is None:
         return
     if spec.origin and spec.origin.endswith(".py"):
-        yield name, spec.origin
+        yield prefix, spec.origin
     for folder in spec.submodule_search_locations or ():
         for path in sorted(Path(folder).rglob("*.py")):
             *packages, module = path.relative_to(folder).with_suffix("").parts
             below = packages if module == "__init__" else [*packages, module]
             inits = (Path(folder, *packages[:n], "__init__.py") for n in range(len(packages) + 1))
             if below and module != "__main__" and all(init.is_file() for init in inits):
-                yield ".".join((name, *below)), str(path)
+                yield ".".join(filter(None, (prefix, *below))), str(path)
 
 
 def _signature(component: str) -> ComponentSignature | None:

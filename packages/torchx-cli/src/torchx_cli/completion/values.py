@@ -117,7 +117,7 @@ def complete_apps(
         items += [_item(name, help=help_text) for name in wanted]
     scheduler, colon, _ = incomplete.partition("://")
     if not items and colon and scheduler in get_manager().schedulers().names():
-        from torchx_cli.listing import list_schedulers
+        from torchx_cli.arguments.handles import list_schedulers
 
         apps = list_schedulers(scheduler, _LIST_TIMEOUT).apps.get(scheduler, [])
         handles = _starting(incomplete, (app.app_handle for app in apps))

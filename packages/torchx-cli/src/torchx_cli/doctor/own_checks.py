@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.group import load_command, usable_manager
+from torchx_cli.main import load_command, usable_manager
 from torchx_runner.installed_schedulers import InstalledSchedulers, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.plugins.records import Origin
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.version import __version__
 
@@ -21,6 +25,15 @@ if TYPE_CHECKING:
 
 #: The oldest and the newest Python version that the tests use.
 _OLDEST, _NEWEST = (3, 10), (3, 13)
+
+#: The names of the plugin manager's methods that return a catalog.
+KINDS = (
+    *("schedulers", "named_resources", "trackers", "commands", "workspaces", "pruners"),
+    *("checks", "event_handlers", "log_sinks", "notifiers"),
+)
+#: A distribution with this entry point comes from this project. Any other distribution that
+#: installs the module conflicts with it.
+_BRIDGES = "torchx.bridges.plugin"
 
 Cfg = Mapping[str, "CfgVal"]
 
@@ -50,8 +63,6 @@ def check_plugins(cfg: Cfg, /) -> Iterator[CheckResult]:
     Args:
         cfg: Not used.
     """
-    from torchx_cli.commands.plugins import KINDS
-
     manager = usable_manager()
     catalogs: dict[str, Any] = {kind: getattr(manager, kind)() for kind in KINDS}
     manager.components()
@@ -72,8 +83,6 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
     Args:
         cfg: Not used.
     """
-    from torchx_cli.foreign_torchx import conflicts
-
     problems = [
         (problem, command)
         for problem, _, command in (message.partition("; run: ") for _, message in conflicts())
@@ -87,6 +96,41 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
         yield CheckResult("error", problem, f"run: {command}")
     if not problems:
         yield CheckResult("ok", "the versions of the installed distributions fit")
+
+
+def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Origin, str]]:
+    """Yield each conflicting distribution, with a message that contains the remedy.
+
+    Args:
+        path: Folders to search for installed distributions; None means ``sys.path``.
+    """
+    others: dict[str, Distribution] = {}
+    ours: Distribution | None = None
+    for found in distributions(path=list(sys.path if path is None else path)):
+        if any(ep.value == _BRIDGES for ep in found.entry_points if ep.group == "torchx"):
+            ours = ours or found
+        # An editable installation does not list its files in RECORD.
+        elif "\ntorchx/__init__.py," in f"\n{found.read_text('RECORD') or ''}":
+            others.setdefault(found.name, found)
+    for name, other in others.items():
+        text = f"{name} {other.version}"
+        if ours is None:
+            what = f"the module 'torchx' is installed by {text}, not by TorchX anew"
+            remedy = f"pip uninstall {name}; pip install torchx=={__version__}"
+        else:
+            spec = importlib.util.find_spec("torchx")
+            folder = Path(spec.origin).parent.parent if spec and spec.origin else "nowhere"
+            what = (
+                f"{text} and {ours.name} {ours.version} both install the module 'torchx', which is"
+                f" imported from {folder}"
+            )
+            # Both distributions also install a script `torchx`: reinstalling torchx-cli restores
+            # our script.
+            remedy = (
+                f"pip uninstall {name}; pip install --force-reinstall --no-deps"
+                f" torchx=={ours.version} torchx-cli=={ours.version}"
+            )
+        yield Origin(name, other.version), f"{what}; run: {remedy}"
 
 
 def unmet_requirements(distributions: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -185,7 +229,7 @@ def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
 
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
-    from torchx_cli.arguments.command import Command, option_keys
+    from torchx_cli.arguments.options import Command, option_keys
 
     catalog = usable_manager().commands()
     if name not in catalog:

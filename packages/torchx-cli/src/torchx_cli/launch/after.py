@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_cli.runner_context import existing
+from torchx_specs.errors import RequestError
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_cli.launch.options import LaunchOptions
-    from torchx_cli.launch.targets import Form, Target
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
 
@@ -82,9 +82,7 @@ def held_cfg(
     other, _, app_id = parse_app_handle(after.handle)
     if other == _WAITER:
         return None
-    status = runner.status(after.handle)
-    if status is None:
-        raise UnknownAppException(after.handle)
+    status = existing(runner.status(after.handle), after.handle)
     if is_terminal(status.state):
         if after.is_met(status.state):
             return cfg
@@ -98,33 +96,34 @@ def held_cfg(
 
 
 def submit_later(
-    ctx: click.Context,
-    launch: LaunchOptions,
-    form: Form,
-    argv: Sequence[str],
-    target: Target,
-    more: Sequence[str],
+    ctx: click.Context, launch: LaunchOptions, argv: Sequence[str], after: After
 ) -> None:
     """Start a background process that submits the app, as a sweep of one element.
 
     Args:
         ctx: The context of ``torchx run``.
         launch: The options that say what to run, and where.
-        form: How the target is written.
         argv: The target and its arguments.
-        target: The component that runs the target.
-        more: Options of ``torchx sweep run``.
+        after: What the app waits for.
 
     Raises:
         RequestError: The command ``torchx sweep`` is not installed.
     """
-    group = ctx.find_root().command
-    command = group.get_command(ctx, _WAITER) if isinstance(group, click.Group) else None
+    command: click.Command | None = ctx.find_root().command
+    for name in (_WAITER, "run"):
+        command = command.get_command(ctx, name) if isinstance(command, click.Group) else None
     if command is None:
         raise RequestError(
             "--after needs a background process that waits, which torchx-sweep has; run: pip"
             " install torchx-sweep"
         )
-    words = ["run", *more, *launch.words(with_size=target.program is not None), *form.words(argv)]
-    with command.make_context(_WAITER, words, parent=ctx.parent) as inner:
-        command.invoke(inner)
+    target, *arguments = argv
+    ctx.invoke(
+        command,
+        **launch.values(),
+        wait=ctx.params["wait"],
+        output_format=ctx.params["output_format"],
+        after=str(after),
+        target=target,
+        arguments=tuple(arguments),
+    )

@@ -14,7 +14,7 @@ from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import LogSource, started_replicas
 from torchx_cli.output.colors import takes_color
-from torchx_specs.errors import UnknownAppException
+from torchx_cli.runner_context import existing
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
@@ -54,11 +54,6 @@ class _BackgroundLogs(threading.Thread):
         except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for the end of the logs; return False after ``timeout`` seconds."""
-        self.join(timeout)
-        return not self.is_alive()
-
     def finish(self) -> None:
         """Wait until the logs of an ended app are copied, or no line was added for a while.
 
@@ -66,13 +61,14 @@ class _BackgroundLogs(threading.Thread):
         """
         seen = -1
         quiet_since = time.monotonic()
-        while not self.wait(0.2):
+        while self.is_alive():
             lines = self._reader.lines if self._reader else 0
             if lines != seen or (self._reader is not None and self._reader.is_writing):
                 seen, quiet_since = lines, time.monotonic()
             elif time.monotonic() - quiet_since > _SILENCE:
                 logger.warning("the app has ended, but its logs have not; the rest is not shown")
                 break
+            self.join(0.2)
         self.stop()
         if self._error is not None and not isinstance(self._error, BrokenPipeError):
             logger.warning("the logs are incomplete: %s", self._error)
@@ -112,9 +108,7 @@ def follow_in_foreground(
         _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
         logs.finish()
-    if status is None:
-        raise UnknownAppException(app_handle)
-    return status
+    return existing(status, app_handle)
 
 
 def _interrupted(
@@ -134,7 +128,7 @@ def _interrupted(
         runner.cancel(app_handle)
         status = runner.wait(app_handle, wait_interval=1)
         if logs is not None:
-            logs.wait(2.0)
+            logs.join(2.0)
             logs.stop()
         if status is not None:
             log_end(status)

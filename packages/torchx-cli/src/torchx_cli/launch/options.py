@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.command import is_given
-from torchx_cli.arguments.options import cfg_option, scheduler_option, single_value_option
+from torchx_cli.arguments.options import cfg_option, is_given, scheduler_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories
-from torchx_cli.launch.targets import Form, Target, read_target
+from torchx_cli.launch.targets import SIZE, Form, Target, read_target
 from torchx_kit.times import parse_limit
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_specs.errors import RequestError
@@ -27,21 +26,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
-
-#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
-#: components that they set.
-SIZE = {
-    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
-    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
-    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
-    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
-    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
-    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
-    "image": ("--image", "IMAGE", "Run in this container image."),
-    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
-    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
-}
-
 
 #: The options that set an option of the scheduler, with metavar and help, by the option's name.
 SCHEDULER_OPTIONS = {
@@ -96,33 +80,11 @@ class LaunchOptions(NamedTuple):
     size: dict[str, str]
     given: tuple[str, ...]
 
-    def words(self, *, with_size: bool) -> list[str]:
-        """Return the options as words of a command line.
-
-        Args:
-            with_size: Whether to include those for scripts and commands.
-        """
-        single = {
-            "-s": self.scheduler,
-            "--workspace": self.workspace,
-            "--name": self.name,
-            **({SIZE[key][0]: value for key, value in self.size.items()} if with_size else {}),
-        }
-        repeated = {
-            "-cfg": self.scheduler_args,
-            "--env": [f"{key}={value}" for key, value in self.env.items()],
-            "--setup": self.setup,
-            **{
-                f"--{name}": [",".join(value) if isinstance(value, list) else str(value)]
-                for name, value in self.options.items()
-                if value is not True
-            },
-        }
-        pairs = [(option, value) for option, value in single.items() if value is not None]
-        pairs += [(option, value) for option, values in repeated.items() for value in values]
-        flags = ["--ignore-unknown-cfg"] if self.ignore_unknown_cfg else []
-        flags += [f"--{name}" for name, value in self.options.items() if value is True]
-        return [*flags, *(word for pair in pairs for word in pair)]
+    def values(self) -> dict[str, Any]:
+        """Return the values of the options, by parameter."""
+        single = {name: getattr(self, name) for name in _SINGLE}
+        absent = dict.fromkeys((*SCHEDULER_OPTIONS, *SIZE))
+        return {**single, **absent, **self.options, **self.size}
 
     def target(self, form: Form, argv: Sequence[str]) -> Target:
         """Return the component that runs a target, and its arguments; see :func:`read_target`."""
@@ -155,6 +117,10 @@ class LaunchOptions(NamedTuple):
         return chosen, cfg
 
 
+# The fields that are the values of one option each.
+_SINGLE = LaunchOptions._fields[: LaunchOptions._fields.index("options")]
+
+
 def launch_options(function: F) -> F:
     """Add the options; the command receives the keyword ``launch``, :class:`LaunchOptions`."""
 
@@ -162,7 +128,7 @@ def launch_options(function: F) -> F:
     def with_options(*args: Any, **values: Any) -> Any:
         size = {name: values.pop(name) for name in SIZE}
         options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
-        others = {name: values.pop(name) for name in LaunchOptions._fields[:7]}
+        others = {name: values.pop(name) for name in _SINGLE}
         ctx = click.get_current_context()
         launch = LaunchOptions(
             **others,

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.printing import state_name
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
 

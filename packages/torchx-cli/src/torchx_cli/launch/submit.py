@@ -21,18 +21,16 @@ from torchx_cli.output.app_data import (
     read_document,
     warn_of_secrets,
 )
-from torchx_cli.output.printing import TABLE, YAML, write, write_data
-from torchx_cli.output.standard_streams import write_utf8
-from torchx_cli.output.status_data import run_data
+from torchx_cli.output.printing import TABLE, YAML, run_data, write, write_data
+from torchx_cli.output.terminal import write_utf8
 from torchx_specs.components.materialize import component_error_location
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.model.app import AppDef
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.factories import Deliveries
     from torchx_specs.workspace.spec import Workspace
@@ -146,8 +144,7 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
             else:
                 handle = runner.run_component(request.component, request.arguments, *target)
         if request.output_format == TABLE:
-            write(handle)
-            sys.stdout.flush()
+            print(handle, flush=True)
         logger.info("launched app: %s", handle)
         current.handle = ""  # after an interrupt, the handle need not be printed again
         _finish(runner, request, handle, no_wait)
@@ -245,21 +242,11 @@ def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> Ap
         status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     log_end(status)
     if request.deliveries is not None:
-        _notify(runner, request.deliveries, handle, status)
+        from torchx_cli.notifications import job_ended
+
+        request.deliveries.send(job_ended(handle, status))
+        request.deliveries.finish()
     return status
-
-
-def _notify(runner: Runner, deliveries: Deliveries, handle: str, status: AppStatus) -> None:
-    """Send the notification that an app has ended."""
-    from torchx_cli.notifications import job_ended
-
-    try:
-        app = runner.describe(handle)
-    except TorchXError as e:  # not fatal: the notification then has no app name
-        logger.debug("%s: %s", handle, e)
-        app = None
-    deliveries.send(job_ended(handle, status, "" if app is None else app.name))
-    deliveries.finish()
 
 
 def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:

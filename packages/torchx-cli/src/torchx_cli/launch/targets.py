@@ -15,13 +15,21 @@ import click
 
 from torchx_specs.errors import ComponentNotFoundException, RequestError, nearest
 
-#: Options of ``torchx run`` that have another name than the parameter that they set.
-_SPELLINGS = {
-    "j": "-j",
-    "num_replicas": "--replicas",
-    "h": "--host-resource",
-    "max_retries": "--max-retries",
+#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
+#: components that they set.
+SIZE = {
+    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
+    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
+    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
+    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
+    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
+    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
+    "image": ("--image", "IMAGE", "Run in this container image."),
+    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
+    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
 }
+#: The key of the target's form in the metadata of a context.
+FORM = "torchx.target_form"
 
 
 class Form(Enum):
@@ -30,11 +38,6 @@ class Form(Enum):
     PLAIN = "TARGET ..."
     MODULE = "-m MODULE ..."
     AFTER_DASHES = "-- COMMAND ..."
-
-    def words(self, argv: Sequence[str]) -> list[str]:
-        """Return a target and its arguments as they are written on the command line."""
-        mark = {Form.MODULE: ["-m"], Form.AFTER_DASHES: ["--"]}.get(self, [])
-        return [*mark, *argv]
 
 
 class Target(NamedTuple):
@@ -129,7 +132,7 @@ def read_target(
         script = os.path.join(first, "train.py")
         raise RequestError(f"'{first}' is a directory; give a script in it, such as {script}")
     if given:
-        options = ", ".join(_SPELLINGS.get(name, f"--{name}") for name in given)
+        options = ", ".join(SIZE[name][0] for name in given)
         raise RequestError(
             f"{options}: for scripts, modules and commands only; {first} is a component: give its"
             f" own arguments after its name (torchx run {first} --help lists them)"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from torchx_cli.logs.replicas import LogSource, selected_replicas
 from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import ALL
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.factories import LogCopies, LogCopy
-    from torchx_specs.schedulers.log_items import Replica
+    from torchx_specs.plugins.factories import LogCopies
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +22,10 @@ def log_copies() -> LogCopies | None:
     A missing plugin is a warning, because a job must not fail for the copy of its logs.
     """
     try:
-        copies = _open()
+        return _open()
     except RequestError as e:
         logger.warning("%s", e)
         return None
-    return copies if copies is not None and copies.sinks else None
 
 
 def required_copies() -> LogCopies:
@@ -38,27 +35,12 @@ def required_copies() -> LogCopies:
         RequestError: The plugin is missing, or the configuration has no usable log sink.
     """
     copies = _open()
-    if copies is None or not copies.sinks:
+    if copies is None:
         raise RequestError(
             "no log sink is configured; add a section such as [log_sink:disk] with the"
             " line 'url = file:///data/logs' to .torchxconfig"
         )
     return copies
-
-
-def replicas_of_copy(copy: LogCopy, source: LogSource, only_failed: bool) -> list[Replica]:
-    """Return the replicas that a log identifier selects in the copy of an app's logs.
-
-    Raises:
-        RequestError: The copy has no such role or replica, or ``only_failed`` is requested for an
-            app whose end is not in the copy.
-    """
-    replicas = selected_replicas(copy.app, source)
-    if not only_failed:
-        return replicas
-    if not copy.is_complete:
-        raise RequestError("--failed: the copy was made before the app ended; omit the option")
-    return [replica for replica in replicas if replica in copy.failed]
 
 
 def _open() -> LogCopies | None:
@@ -73,4 +55,4 @@ def _open() -> LogCopies | None:
         hint = f"; run: {command}" if command else ""
         raise RequestError(f"[log_sink:{next(iter(urls))}]: no plugin saves logs{hint}")
     copies: LogCopies = record.load()(urls)
-    return copies
+    return copies if copies.sinks else None

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from torchx_cli.output.status_text import first_failure
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.redaction import masked_text
 from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
 
 #: How many lines of the first failed replica's log are read.
 LAST_LINES = 20

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.launch.reports import StateChanges, intervals
-from torchx_cli.runner_context import is_double
-from torchx_specs.errors import RequestError, UnknownAppException, nearest
+from torchx_cli.runner_context import existing, is_double
+from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.handles import make_app_handle
 from torchx_specs.model.status import AppState, is_started
 
@@ -83,17 +83,6 @@ def _indices(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
-def select_replicas(runner: Runner, identifier: str) -> tuple[str, list[tuple[str, int]]]:
-    """Return the app and the replicas that a log identifier selects, once the app has started.
-
-    Raises:
-        RequestError: The identifier is malformed, or the app has no such role or replica.
-        UnknownAppException: The app does not exist.
-    """
-    source = parse_identifier(identifier)
-    return source.app_handle, started_replicas(runner, source)
-
-
 def replicas_now(
     runner: Runner,
     source: LogSource,
@@ -116,16 +105,12 @@ def replicas_now(
     if source.role is not None and source.replicas is not None and is_double(runner):
         # A test double may never report that its app has started, so do not wait for that.
         return [(source.role, index) for index in source.replicas]
-    status = runner.status(source.app_handle)
-    if status is None:
-        raise UnknownAppException(source.app_handle)
+    status = existing(runner.status(source.app_handle), source.app_handle)
     if not is_started(status.state):
         if changes is not None:
             changes.observe(status)
         return None
-    app = runner.describe(source.app_handle)
-    if app is None:
-        raise UnknownAppException(source.app_handle)
+    app = existing(runner.describe(source.app_handle), source.app_handle)
     replicas = selected_replicas(app, source)
     if not only_failed:
         return replicas
@@ -169,13 +154,19 @@ def selected_replicas(app: AppDef, source: LogSource) -> list[tuple[str, int]]:
     if source.role is not None and source.replicas is not None and not app.roles:
         # A scheduler may no longer return the roles of an app, but still have the app's logs.
         return [(source.role, index) for index in source.replicas]
-    if not app.roles:
+    existing = find_role_replicas(app, source.role)
+    if not app.roles or not (existing or source.role):
         name = source.role or "ROLE"
         raise RequestError(
             f"{source.app_handle}: the scheduler does not return the roles of this app; name the"
             f" replica: {source.app_handle}/{name}/0"
         )
-    existing = replicas_of_role(app, source)
+    if source.role is not None and not existing:
+        names = [role.name for role in app.roles]
+        raise RequestError(
+            f"{source.app_handle} has no role '{source.role}';{nearest(source.role, names)}"
+            f" roles: {', '.join(names)}"
+        )
     if source.replicas is None:
         return existing
     indices = {index for _, index in existing}
@@ -195,21 +186,3 @@ def find_role_replicas(app: AppDef, role_name: str | None) -> list[tuple[str, in
         if role_name is None or role_name == role.name
         for index in range(role.num_replicas)
     ]
-
-
-def replicas_of_role(app: AppDef, source: LogSource) -> list[tuple[str, int]]:
-    """Return the replicas of the role that an identifier names, as role and index.
-
-    If the identifier names no role, return the replicas of all roles.
-
-    Raises:
-        RequestError: The app has roles, but not this role.
-    """
-    found = find_role_replicas(app, source.role)
-    if source.role is not None and app.roles and not found:
-        names = [role.name for role in app.roles]
-        raise RequestError(
-            f"{source.app_handle} has no role '{source.role}';{nearest(source.role, names)}"
-            f" roles: {', '.join(names)}"
-        )
-    return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.printing import JSON, YAML
-from torchx_cli.output.standard_streams import read_utf8
+from torchx_cli.output.printing import JSON, YAML, to_plain_data
+from torchx_cli.output.terminal import read_utf8
 from torchx_runner import workspaces
 from torchx_specs.redaction import masked
 
@@ -115,7 +115,13 @@ def warn_of_secrets(data: Any) -> None:
     """
     if not is_terminal(sys.stderr):
         return
-    names = list(dict.fromkeys(_changed(data, masked(data))))
+    from torchx_runner.submissions.app_changes import flattened
+
+    plain = to_plain_data(data)
+    shown = flattened(masked(plain))
+    names = dict.fromkeys(
+        _field(path) for path, value in flattened(plain).items() if shown.get(path) != value
+    )
     if names:
         logger.warning(
             "the output contains values that look like secrets: %s; a file with them should have"
@@ -124,19 +130,6 @@ def warn_of_secrets(data: Any) -> None:
         )
 
 
-def _changed(value: Any, shown: Any, name: str = "text") -> Iterator[str]:
-    """Yield the name of each value that masking changed."""
-    if isinstance(value, Mapping) and isinstance(shown, Mapping):
-        fields = {str(key).lower(): item for key, item in value.items()}
-        if fields.keys() == {"name", "value"}:
-            name = str(fields["name"])
-            if list(value.values()) != list(shown.values()):
-                yield name
-            return
-        for key, item in value.items():
-            yield from _changed(item, shown[key], str(key))
-    elif isinstance(value, (list, tuple)) and isinstance(shown, list):
-        for item, shown_item in zip(value, shown, strict=True):
-            yield from _changed(item, shown_item, name)
-    elif value != shown:
-        yield name
+def _field(path: str) -> str:
+    """Return the name of a field: ``TOKEN`` for ``roles.r.env.TOKEN`` and ``env.TOKEN.value``."""
+    return path.removesuffix(".value").rpartition(".")[2].partition("[")[0]

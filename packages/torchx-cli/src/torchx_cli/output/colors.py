@@ -23,17 +23,14 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
-def is_dumb() -> bool:
-    """Return True if ``$TERM`` is ``dumb``: the terminal shows plain lines only."""
-    return os.environ.get("TERM") == "dumb"
-
-
 def takes_color(stream: object) -> bool:
     """Return True if ``stream`` is a terminal that is not dumb, without ``$NO_COLOR``.
 
     An empty ``$NO_COLOR`` counts as not set.
     """
-    return is_terminal(stream) and not is_dumb() and not os.environ.get("NO_COLOR")
+    if os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR"):
+        return False
+    return is_terminal(stream)
 
 
 def paint(text: str, color: str, stream: object) -> str:

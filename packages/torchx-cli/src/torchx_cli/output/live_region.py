@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TextIO
 
-from torchx_cli.output.in_place import terminal_size
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import escape_controls, hiders, terminal_size, write_safe
 
 #: The largest number of lines below logs.
 MOST_LINES = 12
@@ -25,10 +26,10 @@ _MARGINS_OFF, _MARGINS_ON = "\033[?7l", "\033[?7h"
 
 
 class LiveRegion:
-    """Lines at the bottom of a terminal, each at most as wide as the terminal.
+    """Lines at the bottom of a terminal, each at most as wide as the terminal; thread-safe.
 
-    An object of this class writes nothing. It returns the text to write, so that the caller can
-    combine the text with other output in one write. The cursor stays visible, below the region.
+    The cursor stays visible, below the region. As a context manager, an object of this class is
+    removed while a log message is written.
 
     Args:
         stream: The terminal.
@@ -40,36 +41,53 @@ class LiveRegion:
         self._most = most
         self._shown: list[str] = []
         self._widths: list[int] = []
+        self._lock = threading.RLock()
 
-    def draw(self, text: str, lines: Sequence[str]) -> str:
-        r"""Return what shows ``text`` above the region, and ``lines`` as the new region.
+    def __enter__(self) -> None:
+        hiders.append(self.hidden)
+
+    def __exit__(self, *error: object) -> None:
+        hiders.remove(self.hidden)
+
+    def draw(self, text: str, lines: Sequence[str]) -> None:
+        r"""Show ``text`` above the region, and ``lines`` as the new region, in one write.
 
         Args:
             text: Safe whole lines, or an empty string.
             lines: Text that may contain any character; ``\t`` and ``\n`` become spaces.
         """
-        columns, rows = terminal_size(self._stream)
-        most = min(self._most, rows - 2)
-        cut = [_cut(line, columns - 1) for line in lines[:most]]
-        if len(lines) > most:
-            cut.append(_cut(f"… {len(lines) - most} more", columns - 1))
-        shown = [line for line, _ in cut]
-        if not text and shown == self._shown:
-            return ""
-        back = self._back(columns)
-        if text and back:
-            back += "\033[J"
-        body = "".join(f"{line}\033[K\n" for line in shown)
-        self._shown, self._widths = shown, [width for _, width in cut]
-        if body:
-            body = f"{_MARGINS_OFF}{body}{_MARGINS_ON}"
-        return f"{back}{text}{body}" + ("\033[J" if back and not text else "")
+        with self._lock:
+            columns, rows = terminal_size(self._stream)
+            most = min(self._most, rows - 2)
+            cut = [_cut(line, columns - 1) for line in lines[:most]]
+            if len(lines) > most:
+                cut.append(_cut(f"… {len(lines) - most} more", columns - 1))
+            shown = [line for line, _ in cut]
+            if not text and shown == self._shown:
+                return
+            back = self._back(columns)
+            if text and back:
+                back += "\033[J"
+            body = "".join(f"{line}\033[K\n" for line in shown)
+            self._shown, self._widths = shown, [width for _, width in cut]
+            if body:
+                body = f"{_MARGINS_OFF}{body}{_MARGINS_ON}"
+            self._write(f"{back}{text}{body}" + ("\033[J" if back and not text else ""))
 
-    def hide(self) -> str:
-        """Return what removes the region until the next drawing."""
-        back = self._back(terminal_size(self._stream)[0])
-        self._shown, self._widths = [], []
-        return f"{back}\033[J" if back else ""
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Remove the region while another thread or a library writes to the terminal."""
+        with self._lock:
+            back = self._back(terminal_size(self._stream)[0])
+            self._shown, self._widths = [], []
+            if back:
+                with suppress(OSError, ValueError):  # the next drawing raises it
+                    self._write(f"{back}\033[J")
+            yield
+
+    def _write(self, text: str) -> None:
+        write_safe(self._stream, text)
+        self._stream.flush()
 
     def _back(self, columns: int) -> str:
         """Return what moves the cursor to the first row of the region.

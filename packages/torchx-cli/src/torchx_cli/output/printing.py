@@ -1,19 +1,20 @@
-"""Prints the result of a command on standard output: aligned text, JSON or YAML."""
+"""Prints the result of a command: aligned text, JSON, YAML, CSV or Markdown."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_cli.output.colors import is_terminal, paint
-from torchx_cli.output.standard_streams import write_utf8
+from torchx_cli.output.terminal import write_utf8
 from torchx_specs.errors import one_line
+from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
-    from torchx_specs.model.status import AppState
+    from torchx_specs.model.status import AppState, AppStatus
 
 TABLE = "table"
 JSON = "json"
@@ -25,26 +26,29 @@ def write(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def write_json(data: object) -> None:
-    """Write ``data`` as one line of JSON; a value without a JSON type is written as ``str()``."""
-    import json
-
-    write_utf8(json.dumps(data, default=str, ensure_ascii=False) + "\n")
-
-
 def write_data(data: object, output_format: str) -> None:
-    """Write ``data`` as JSON or YAML.
+    """Write ``data`` as one line of JSON, or as YAML.
 
     Args:
-        data: Dicts, lists and scalars.
+        data: Dicts, lists and scalars; a value of another type is written as ``str()``.
         output_format: ``json`` or ``yaml``.
     """
-    if output_format == JSON:
-        write_json(data)
-        return
-    from torchx_specs.formats.documents import dump_yaml
+    import json
 
-    write_utf8(dump_yaml(to_plain_data(data)))
+    text = json.dumps(data, default=str, ensure_ascii=False) + "\n"
+    if output_format == YAML:
+        from torchx_specs.formats.documents import dump_yaml
+
+        text = dump_yaml(json.loads(text))
+    write_utf8(text)
+
+
+def write_result(data: object, text: str, output_format: str) -> None:
+    """Write a result: as text for a table, else as JSON or YAML."""
+    if output_format == TABLE:
+        write(text)
+    else:
+        write_data(data, output_format)
 
 
 def json_data(value: Any) -> Any:
@@ -58,20 +62,11 @@ def json_data(value: Any) -> Any:
     return value
 
 
-def to_plain_data(data: Any) -> Any:
-    """Return ``data`` as dicts, lists and scalars.
+def to_plain_data(data: object) -> Any:
+    """Return ``data`` as JSON has it: dicts, lists and scalars; ``str()`` converts other types."""
+    import json
 
-    An Enum of strings or integers becomes its value; ``str()`` converts other types.
-    """
-    if data is None or type(data) in (bool, int, float, str):
-        return data
-    if isinstance(data, Mapping):
-        return {str(to_plain_data(key)): to_plain_data(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple, set, frozenset)):
-        return [to_plain_data(item) for item in data]
-    if isinstance(data, Enum) and isinstance(data, (str, int)):
-        return data.value  # as in JSON
-    return str(data)
+    return json.loads(json.dumps(data, default=str))
 
 
 def fits_terminal(columns: Iterable[Column], rows: Iterable[Any]) -> bool:
@@ -141,6 +136,47 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as CSV. A cell that a spreadsheet could run as a formula gets an apostrophe.
+
+    >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
+    "a,b\n'=1+1,-1e-3\n"
+    """
+    import csv
+    import io
+
+    lines = []
+    for row in [headers, *rows]:
+        # The module quotes a carriage return only if the line ends with one.
+        csv.writer(line := io.StringIO(), lineterminator="\r\n").writerow(map(_cell, row))
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
+
+
+def markdown_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as Markdown.
+
+    >>> markdown_text(["a"], [["x|y"]])
+    '| a |\n|---|\n| x\\|y |\n'
+    """
+    escaped = [
+        [text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for text in row]
+        for row in (headers, *rows)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in escaped]
+    return "\n".join([lines[0], "|" + "---|" * len(headers), *lines[1:]]) + "\n"
+
+
+def _cell(text: str) -> str:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 _STATE_COLORS = {
     "RUNNING": "BLUE",
     "SUCCEEDED": "GREEN",
@@ -152,6 +188,55 @@ _STATE_COLORS = {
 def state_name(state: AppState) -> str:
     """Return the name of a state, or its text if a plugin does not report an AppState."""
     return getattr(state, "name", None) or str(state)
+
+
+def handle_data(app_handle: str) -> dict[str, Any]:
+    """Return a handle and its parts."""
+    parsed = parse_app_handle(app_handle)
+    return {
+        "handle": app_handle,
+        "app_id": parsed.app_id,
+        "scheduler": parsed.scheduler_backend,
+    }
+
+
+def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Return the result of a submission; the state and the URL are None if unknown."""
+    return {
+        **handle_data(app_handle),
+        "state": None if status is None else state_name(status.state),
+        "ui_url": None if status is None else status.ui_url,
+    }
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration with its two largest units.
+
+    >>> [format_duration(s) for s in (0.2, 59.6, 723, 7200, 90000)]
+    ['0 s', '59 s', '12 min 3 s', '2 h', '1 d 1 h']
+    """
+    rest = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def format_time(when: datetime) -> str:
+    """Return a time as local time without fractions of a second: ``2026-11-21 10:00:00``."""
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def rfc3339(when: datetime | None) -> str | None:
+    """Return a time for JSON, in UTC: ``2026-11-21T10:00:00Z``; None stays None."""
+    if when is None:
+        return None
+    text = when.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace(".000+", "+").replace("+00:00", "Z")
 
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

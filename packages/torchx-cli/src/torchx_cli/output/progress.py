@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torchx_cli.output.in_place import can_replace_text, region_owner
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, format_bytes
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal import can_replace_text, escape_controls
 from torchx_kit.progress import Step, show_progress
 
 #: A step gets a bar once it has taken this many seconds.
@@ -45,7 +44,7 @@ def shown_progress(output_format: str) -> Iterator[None]:
         return
     bars = _Bars()
     try:
-        with show_progress(bars.update), region_owner(bars.hidden):
+        with show_progress(bars.update), bars.region:
             yield
     finally:
         bars.close()
@@ -55,8 +54,8 @@ class _Bars:
     """One bar for each step that takes long; the bar of an ended step scrolls up."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._region = LiveRegion(sys.stderr)
+        self.region = LiveRegion(sys.stderr)
+        self._lock = threading.Lock()
         self._steps: list[Step] = []
         self._drawn_at = 0.0
         self._is_closed = False
@@ -78,23 +77,12 @@ class _Bars:
             elif now - self._drawn_at < _DRAW_SECONDS:
                 return
             self._drawn_at = now
-            self._write(self._region.draw(ended, [_line(one) for one in self._steps]))
+            self.region.draw(ended, [_line(one) for one in self._steps])
 
     def close(self) -> None:
         """Stop drawing; the bars stay on the screen, and the cursor is below them."""
         with self._lock:
             self._is_closed = True
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Remove the bars while a log record is written."""
-        with self._lock:
-            self._write(self._region.hide())
-            yield
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def amount(step: Step) -> str:

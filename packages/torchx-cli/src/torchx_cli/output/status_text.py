@@ -1,4 +1,4 @@
-"""The text of ``torchx status``: a line of summary, the times, and the replicas in groups."""
+"""The status of an app as data, and as text: a summary, times, and the replicas in groups."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from torchx_cli.output.printing import state_name
-from torchx_cli.output.times import format_duration, format_time
+from torchx_cli.output.printing import (
+    format_duration,
+    format_time,
+    handle_data,
+    rfc3339,
+    state_name,
+)
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_replica
+from torchx_specs.model.status import (
+    AppState,
+    AppStatus,
+    AttemptStatus,
+    ReplicaStatus,
+    RoleStatus,
+    error_of,
+    format_replica,
+)
 from torchx_specs.redaction import masked_text
-
-if TYPE_CHECKING:
-    from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 _LONGEST_CAUSE = 300
 # A pending reason of the cluster is long, and its explanation follows it.
@@ -169,24 +179,22 @@ def first_failure(status: AppStatus) -> Failure | None:
     Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
     signals after a failure. Without an error file, the message is the error of the app.
     """
-    failures: list[tuple[tuple[Any, ...], Failure]] = []
-    for role in status.roles:
-        for replica in role.replicas:
-            if replica.state == AppState.FAILED:
-                message, _, when = error_of(replica)
-                failure = _end_of(replica)
-                is_named = re.match(rf"{re.escape(role.role)}/{replica.id}\b", status.msg)
-                order = (
-                    message is None,
-                    when,
-                    is_named is None,
-                    failure.exit_code in _SENT_BY_SCHEDULERS,
-                    math.inf if replica.ended is None else replica.ended.timestamp(),
-                )
-                failures.append((order, failure))
-    if not failures:
+    failed = [r for role in status.roles for r in role.replicas if r.state == AppState.FAILED]
+    if not failed:
         return None
-    first = min(failures, key=lambda item: item[0])[1]
+
+    def order(replica: ReplicaStatus) -> tuple[Any, ...]:
+        message, _, when = error_of(replica)
+        is_named = re.match(rf"{re.escape(replica.role)}/{replica.id}\b", status.msg)
+        return (
+            message is None,
+            when,
+            is_named is None,
+            _end_of(replica).exit_code in _SENT_BY_SCHEDULERS,
+            math.inf if replica.ended is None else replica.ended.timestamp(),
+        )
+
+    first = _end_of(min(failed, key=order))
     if first.message:
         return first
     of_app = ReplicaStatus(
@@ -205,16 +213,11 @@ def _end_of(replica: ReplicaStatus) -> Failure:
 
 def _cause(failure: Failure) -> str:
     """Return why a replica ended: exit code or signal, reason, and the message."""
-    parts = []
     exit_text = _exit_text(failure.exit_code) if failure.exit_code else ""
     reason = one_line(failure.replica.reason)
-    if exit_text and not re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
-        parts.append(exit_text)
-    if reason:
-        parts.append(reason)
-    if failure.message:
-        parts.append(failure.message)
-    cause = ", ".join(parts)
+    if exit_text and re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
+        exit_text = ""
+    cause = ", ".join(filter(None, (exit_text, reason, failure.message)))
     if len(cause) <= _LONGEST_CAUSE:
         return cause
     return f"{cause[:_LONGEST_CAUSE]}... (shortened; --replicas shows more)"
@@ -334,3 +337,56 @@ def _time(when: datetime | None, now: datetime) -> str | None:
 def _message(status: AppStatus) -> str:
     """Return a scheduler's message as one line, or an empty string."""
     return one_line(status.message or "")[:_LONGEST_REASON]
+
+
+# -- the status as data
+
+
+def status_data(
+    app_handle: str, status: AppStatus, roles: list[str] | None = None, error: str = ""
+) -> dict[str, Any]:
+    """Return the status of an app with the app's handle, id and URL, and the scheduler's name.
+
+    ``summary`` is the first line that ``torchx status`` prints. ``first_failure`` describes the
+    replica that failed first, with its error message; it is None without a failure.
+
+    Args:
+        app_handle: The app.
+        status: The status of the app.
+        roles: The roles to include; None or an empty list means all.
+        error: The line in which the program of the first failed replica names its error.
+    """
+    return {
+        **status.to_json(roles),
+        **handle_data(app_handle),
+        "ui_url": status.ui_url,
+        "submitted": rfc3339(status.submitted),
+        "started": rfc3339(status.started),
+        "ended": rfc3339(status.ended),
+        "attempts": [
+            {
+                **vars(attempt),
+                "started": rfc3339(attempt.started),
+                "ended": rfc3339(attempt.ended),
+            }
+            for attempt in status.attempts
+        ],
+        "summary": summary(status),
+        "first_failure": _failure_data(status, error),
+    }
+
+
+def _failure_data(status: AppStatus, error: str) -> dict[str, Any] | None:
+    failure = first_failure(status)
+    if failure is None:
+        return None
+    replica = failure.replica
+    return {
+        "role": replica.role,
+        "replica": replica.id,
+        "node": replica.node,
+        "exit_code": failure.exit_code,
+        "reason": replica.reason or None,
+        "message": failure.message or None,
+        "error_line": error or None,
+    }

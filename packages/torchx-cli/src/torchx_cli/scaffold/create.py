@@ -16,13 +16,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchx_specs.errors import RequestError
+from torchx_specs.plugins.manager import PluginManager
 from torchx_specs.version import __version__
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.manager import PluginManager
 
 #: The longest name, in characters. Longer names make lines of over 100 characters in the templates,
 #: and several schedulers limit the names of apps.

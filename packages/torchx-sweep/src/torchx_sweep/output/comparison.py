@@ -6,7 +6,7 @@ import json
 import logging
 from datetime import datetime, timezone
 
-from torchx_cli.output.comparison import Subject
+from torchx_cli.commands.submissions.compare import Subject
 from torchx_runner.submissions.journal import Submission, find_submission
 from torchx_sweep.drivers.process import ensure_driver
 from torchx_sweep.handles import find_sweep

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.output.printing import Column, json_data, row_data, table_cells
-from torchx_cli.output.times import rfc3339
+from torchx_cli.output.printing import Column, json_data, rfc3339, row_data, table_cells
 from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import optional_handles_argument
+from torchx_cli.arguments.options import Command, optional_handles_argument
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.output.printing import state_name
 from torchx_cli.runner_context import open_runner

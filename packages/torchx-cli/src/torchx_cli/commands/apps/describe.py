@@ -6,13 +6,11 @@ from dataclasses import asdict
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.arguments.options import Command, handle_argument, output_option
 from torchx_cli.output.app_data import app_document, app_text, warn_of_secrets
 from torchx_cli.output.printing import TABLE, write
-from torchx_cli.output.standard_streams import write_utf8
-from torchx_cli.runner_context import open_runner
-from torchx_specs.errors import UnknownAppException
+from torchx_cli.output.terminal import write_utf8
+from torchx_cli.runner_context import existing, open_runner
 
 
 @click.command("describe", cls=Command)
@@ -24,9 +22,7 @@ def command(app_handle: str, output_format: str) -> None:
     'torchx run FILE' accepts the output of -o yaml and -o json.
     """
     with open_runner() as runner:
-        app = runner.describe(app_handle)
-    if app is None:
-        raise UnknownAppException(app_handle)
+        app = existing(runner.describe(app_handle), app_handle)
     if output_format == TABLE:
         write(app_text(app))
     else:

@@ -6,10 +6,8 @@ import logging
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import cfg_option, output_option
-from torchx_cli.output.printing import TABLE, Column, fits_terminal, state_name, write_rows
-from torchx_cli.output.times import duration_option, rfc3339
+from torchx_cli.arguments.options import Command, cfg_option, duration_option, output_option
+from torchx_cli.output.printing import TABLE, Column, fits_terminal, rfc3339, state_name, write_rows
 from torchx_cli.selection import ListedApp, Selection, selection_options
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT
 from torchx_runner.submissions.journal import numbers_of

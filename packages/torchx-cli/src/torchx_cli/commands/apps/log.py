@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_identifier
+from torchx_cli.arguments.options import Command, when_option
 from torchx_cli.completion.values import complete_apps
-from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
+from torchx_cli.logs.copies import log_copies, required_copies
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import (
     LogSource,
     parse_identifier,
     replicas_now,
+    selected_replicas,
     started_replicas,
 )
 from torchx_cli.output.colors import takes_color
-from torchx_cli.output.times import when_option
 from torchx_cli.runner_context import log_blocks_of, open_runner
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import RequestError, UnknownAppException
@@ -143,7 +143,7 @@ def command(
         else:
             copy = _required_copy(source) if saved else None
         if copy is not None:
-            log_blocks, replicas = copy.log_blocks, replicas_of_copy(copy, source, failed)
+            log_blocks, replicas = copy.log_blocks, _replicas_of_copy(copy, source, failed)
             is_whole = "" if copy.is_complete else "; this copy may lack lines"
             logger.info("these are the logs in %s%s", copy, is_whole)
         if replicas:
@@ -181,6 +181,21 @@ def _required_copy(source: LogSource) -> LogCopy:
         sinks = ", ".join(map(str, copies.sinks))
         raise RequestError(f"no sink [log_sink:NAME] has a copy of {source.app_handle}: {sinks}")
     return copy
+
+
+def _replicas_of_copy(copy: LogCopy, source: LogSource, only_failed: bool) -> list[tuple[str, int]]:
+    """Return the replicas that a log identifier selects in the copy of an app's logs.
+
+    Raises:
+        RequestError: The copy has no such role or replica, or ``only_failed`` is requested for an
+            app whose end is not in the copy.
+    """
+    replicas = selected_replicas(copy.app, source)
+    if not only_failed:
+        return replicas
+    if not copy.is_complete:
+        raise RequestError("--failed: the copy was made before the app ended; omit the option")
+    return [replica for replica in replicas if replica in copy.failed]
 
 
 def _stream(stdout: bool, stderr: bool, streams: str | None) -> Stream | None:

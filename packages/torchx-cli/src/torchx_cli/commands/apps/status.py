@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option, split_names
+from torchx_cli.arguments.options import Command, handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import status_text, summary
-from torchx_cli.output.terminal_safety import write_safe
-from torchx_cli.runner_context import existing_status, open_runner
-from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.status import AppState
+from torchx_cli.output.status_text import status_data, status_text, summary
+from torchx_cli.output.terminal import can_replace_text
+from torchx_cli.runner_context import existing, open_runner
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +61,18 @@ def command(
         if watch and output_format == TABLE:
             _watch(runner, app_handle, roles, all_replicas)
             return
-        if watch and runner.wait(app_handle, wait_interval=_INTERVAL) is None:
-            raise UnknownAppException(app_handle)
-        status = existing_status(runner, app_handle)
+        if watch:
+            found = runner.wait(app_handle, wait_interval=_INTERVAL)
+        else:
+            found = runner.status(app_handle)
+        status = existing(found, app_handle)
         _add_submission(app_handle, status)
         error = program_error(runner, app_handle, status)
-    existing = [role.role for role in status.roles]
+    names = [role.role for role in status.roles]
     for name in roles:
-        if name not in existing:
+        if name not in names:
             logger.warning(
-                "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
+                "the app has no role '%s'; roles: %s", name, ", ".join(names) or "none yet"
             )
     if output_format == TABLE:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas, error=error))
@@ -105,19 +102,16 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
         _add_submission(app_handle, status)
         if region is not None:
             text = status_text(app_handle, status, roles, all_replicas=all_replicas)
-            write_safe(sys.stdout, region.draw("", text.splitlines()))
-            sys.stdout.flush()
+            region.draw("", text.splitlines())
             return
         # Compare without durations, which differ at each poll.
         timeless = replace(status, submitted=None, started=None, ended=None)
         state = (status.state, summary(timeless))
         if state != shown:
-            write(summary(status))
-            sys.stdout.flush()
+            print(summary(status), flush=True)
         shown = state
 
-    status = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
-    if status is None:
-        raise UnknownAppException(app_handle)
+    found = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
+    status = existing(found, app_handle)
     if region is None:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.arguments.options import Command, duration_option, handle_argument, output_option
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues, show_failure
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.printing import TABLE, state_name, write, write_data
-from torchx_cli.output.status_data import status_data
-from torchx_cli.output.times import duration_option
-from torchx_cli.runner_context import open_runner
+from torchx_cli.output.printing import TABLE, state_name, write_result
+from torchx_cli.output.status_text import status_data
+from torchx_cli.runner_context import existing, open_runner
 from torchx_runner import WaitTimeoutError
-from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState, is_terminal
 
 _ORDER = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
@@ -47,27 +44,24 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
     timed_out = False
     with open_runner() as runner:
         try:
-            status = runner.wait(
+            found = runner.wait(
                 app_handle,
                 timeout=timeout,
                 until=None if goal is None or is_terminal(goal) else goal,
                 observe=StateChanges(shows_first_run=True).observe,
             )
         except WaitTimeoutError as e:
-            status, timed_out = e.status, True
+            found, timed_out = e.status, True
         except KeyboardInterrupt:
             say_what_continues(app_handle)
             raise
-        if status is None:
-            raise UnknownAppException(app_handle)
+        status = existing(found, app_handle)
         if status.state in (AppState.FAILED, AppState.CANCELLED) and output_format == TABLE:
             log_end(status)
             show_failure(runner, app_handle, status)
         error = "" if output_format == TABLE else program_error(runner, app_handle, status)
-    if output_format == TABLE:
-        write(state_name(status.state))
-    else:
-        write_data(status_data(app_handle, status, error=error), output_format)
+    data = status_data(app_handle, status, error=error)
+    write_result(data, state_name(status.state), output_format)
     if timed_out:
         print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)

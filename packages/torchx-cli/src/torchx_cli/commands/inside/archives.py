@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,6 @@ from torchx_specs.errors import RequestError
 
 logger = logging.getLogger(__name__)
 
-_BLOCK = 1 << 16
 # The mode bits that are copied. The other bits are set-uid, set-gid, sticky, and write access by
 # the group and others.
 _MODE_BITS = 0o755
@@ -257,22 +257,12 @@ def _replace(folder: int, name: str, create: Callable[[str], object]) -> None:
 def _write_file(
     archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, path: str, mode: int
 ) -> None:
+    source: Any = archive.extractfile(member)
     with open(os.open(path, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
-        for block in _content(archive, member):
-            file.write(block)
+        shutil.copyfileobj(source, file)  # tarfile raises ReadError if the content ends early
         file.flush()
         os.fchmod(file.fileno(), mode)
         os.utime(file.fileno(), (member.mtime, member.mtime))
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
-    file: Any = archive.extractfile(member)
-    missing = member.size
-    while missing and (block := file.read(min(_BLOCK, missing))):
-        missing -= len(block)
-        yield block
-    if missing:
-        raise tarfile.ReadError(f"{member.name} ends {missing} bytes early")
 
 
 def _is_left_out(link: str, parts: tuple[str, ...]) -> bool:

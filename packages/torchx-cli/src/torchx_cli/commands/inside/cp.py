@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import Command
 from torchx_cli.commands.inside.archives import holds_folder, pack, unpack
 from torchx_cli.commands.inside.targets import Target, find_target, parse_remote_path
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import Stream
-from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError
+from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError, Session
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_specs.schedulers.sessions import Session
 
 _BLOCK = 1 << 16
 _MOST_ERROR_BYTES = 4000
@@ -149,14 +148,12 @@ def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
 
 def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
     """Return True if a path of a replica is a folder, or a link to a folder."""
-    try:
+    with contextlib.suppress(ProgramNotFoundError):
         with runner.open_session(*replica, ["sh", "-c", _IS_FOLDER, "sh", path]) as session:
             _drain(session.output())
             code = session.wait()
         if code < 126:
             return code == 0
-    except ProgramNotFoundError:
-        pass
     # The image has no shell. The scheduler may be able to copy archives without one.
     try:
         return holds_folder(runner.read_archive(*replica, path))

@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.commands.inside.targets import REPLICA, find_target
-from torchx_cli.output.printing import write
+from torchx_cli.arguments.options import Command
+from torchx_cli.commands.inside.targets import REPLICA, Target, find_target
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.schedulers.sessions import NotListeningError, ReplicaNotRunningError
 
 if TYPE_CHECKING:
-    from torchx_cli.commands.inside.targets import Target
     from torchx_runner import Runner
 
 logger = logging.getLogger(__name__)
@@ -67,8 +64,7 @@ def command(replica: str, ports: tuple[tuple[int, int], ...], address: str) -> N
         forwarding.check(ports[0][1])
         for listener, (_, remote) in zip(listeners, ports, strict=True):
             host, number = listener.getsockname()[:2]
-            write(f"{host}:{number} -> {target}:{remote}")
-            sys.stdout.flush()
+            print(f"{host}:{number} -> {target}:{remote}", flush=True)
             forwarding.start(listener, remote)
         forwarding.wait()
 
@@ -151,10 +147,8 @@ class _Forwarding:
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
     """Copy bytes from ``source`` to ``target`` until ``source`` ends, and close that direction."""
-    try:
+    with contextlib.suppress(OSError):  # one of the connections was reset
         while data := source.recv(_BLOCK):
             target.sendall(data)
-    except OSError:
-        pass  # one of the connections was reset
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)

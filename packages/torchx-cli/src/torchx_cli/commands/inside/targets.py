@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.arguments.handles import resolve_identifier
-from torchx_cli.logs.replicas import parse_identifier, replicas_of_role
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_cli.logs.replicas import parse_identifier, selected_replicas
+from torchx_cli.runner_context import existing
+from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -72,19 +73,10 @@ def find_target(runner: Runner, text: str) -> Target:
     source = parse_identifier(resolve_identifier(text))
     if source.role is not None and source.replicas is not None and len(source.replicas) == 1:
         return Target(source.app_handle, source.role, source.replicas[0])
-    app = runner.describe(source.app_handle)
-    if app is None:
-        raise UnknownAppException(source.app_handle)
-    found = replicas_of_role(app, source)
-    if source.replicas is not None:
-        found = [item for item in found if item[1] in source.replicas]
+    app = existing(runner.describe(source.app_handle), source.app_handle)
+    found = selected_replicas(app, source)
     if len(found) == 1:
         return Target(source.app_handle, *found[0])
-    if not found:
-        raise RequestError(
-            f"which replica? the scheduler does not return the replicas of {source.app_handle};"
-            f" name one: {source.app_handle}/ROLE/0"
-        )
     names = [f"{role}/{k}" for role, k in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     raise RequestError(

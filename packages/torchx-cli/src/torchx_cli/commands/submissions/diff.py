@@ -7,18 +7,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_handle
-from torchx_cli.arguments.options import output_option
+from torchx_cli.arguments.options import Command, output_option
 from torchx_cli.completion.values import complete_apps_and_files
 from torchx_cli.output.app_data import is_document, read_document
-from torchx_cli.output.printing import TABLE, to_plain_data, write, write_data
-from torchx_cli.output.times import format_time
-from torchx_cli.runner_context import open_runner
+from torchx_cli.output.printing import format_time, to_plain_data, write_result
+from torchx_cli.runner_context import existing, open_runner
 from torchx_runner.submissions.app_changes import ABSENT, Difference, differences
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_runner.submissions.journal import Submission, find_submission, submissions
-from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.redaction import masked, masked_value
 
@@ -56,24 +54,15 @@ def command(first: str, second: str | None, output_format: str) -> None:
         before = _previous(after)
     else:
         before, after = _side(first), _side(second)
-    found = list(differences(*_comparable(before, after)))
-    if output_format != TABLE:
-        data = {
-            "before": before.title,
-            "after": after.title,
-            "differences": [
-                {"path": d.path, **dict(zip(("before", "after"), _shown_values(d), strict=True))}
-                for d in found
-            ],
-        }
-        write_data(data, output_format)
-        return
-    write(f"--- {before.title}\n+++ {after.title}")
-    for d in found:
-        before_value, after_value = _shown_values(d)
-        write(f"{d.path}: {_text(d.before, before_value)} -> {_text(d.after, after_value)}")
-    if not found:
-        write("no differences")
+    found = [(d, *_shown_values(d)) for d in differences(*_comparable(before, after))]
+    data = {
+        "before": before.title,
+        "after": after.title,
+        "differences": [{"path": d.path, "before": old, "after": new} for d, old, new in found],
+    }
+    lines = [f"{d.path}: {_text(d.before, old)} -> {_text(d.after, new)}" for d, old, new in found]
+    lines = [f"--- {before.title}", f"+++ {after.title}", *(lines or ["no differences"])]
+    write_result(data, "\n".join(lines), output_format)
 
 
 def _side(text: str) -> _Side:
@@ -85,10 +74,8 @@ def _side(text: str) -> _Side:
     if submission is not None and submission.app is not None:
         return _of_submission(submission)
     with open_runner() as runner:
-        app_or_none = runner.describe(handle)
-    if app_or_none is None:
-        raise UnknownAppException(handle)
-    return _Side(handle, {"app": _document(app_or_none)}, app_or_none.name)
+        app = existing(runner.describe(handle), handle)
+    return _Side(handle, {"app": _document(app)}, app.name)
 
 
 def _of_submission(submission: Submission) -> _Side:

@@ -10,11 +10,15 @@ from shlex import join
 
 import click
 
-from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import any_scheduler_option, output_option, split_names
+from torchx_cli.arguments.options import (
+    Command,
+    any_scheduler_option,
+    output_option,
+    split_names,
+    when_option,
+)
 from torchx_cli.output import ranking
-from torchx_cli.output.printing import Column, json_data, write_rows
-from torchx_cli.output.times import format_time, rfc3339, when_option
+from torchx_cli.output.printing import Column, format_time, json_data, rfc3339, write_rows
 from torchx_kit.trackers.recorded import recorded
 from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.journal import missing_submissions, submissions
