@@ -19,7 +19,7 @@ from torchx_functions.group import JobGroup, read_counts
 from torchx_functions.job import Job, default_runner
 from torchx_kit.home import TORCHX_HOME
 from torchx_specs.errors import TorchXError, one_line
-from torchx_sweep.search import find_apps
+from torchx_sweep.handles import find_apps
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
