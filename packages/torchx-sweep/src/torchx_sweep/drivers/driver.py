@@ -425,14 +425,14 @@ class Driver:
                     self._changed[element.number] = element
                 self._cancel_unstarted(element, status.state)
 
-    def _is_enough(self, element: ElementRecord, app: ListAppResponse) -> bool:
+    def _is_enough(self, element: ElementRecord, app: AppStatus | ListAppResponse) -> bool:
         """Return True if a query would not tell more about an app than the scheduler's list."""
         if self._was_interrupted_here(element):
             return False
         if app.state is AppState.SUCCEEDED:
             return None not in (app.started, app.ended)
         if app.state is AppState.CANCELLED:
-            return app.app_handle in self._cancelled
+            return element.handle in self._cancelled
         return app.state in _UNFINISHED_STATES
 
     def _end_as(self, element: ElementRecord, status: AppStatus | ListAppResponse) -> None:
