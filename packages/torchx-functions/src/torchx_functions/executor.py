@@ -184,14 +184,13 @@ class Executor:
             name = f"{self._name(fn)}-{os.path.basename(folder)}"
             app = self._app(name, self.parameters, folder)
             info = runner.dryrun(app, self._scheduler, cfg)
-            submission = Submission(name, folder, self._scheduler, cfg)
+            submission = Submission(folder, name=name, scheduler=self._scheduler, cfg=cfg)
             submission.write()
         # The folder and the record stay after an error of schedule: the job may have been submitted
         # nevertheless.
         handle = runner.schedule(info)
+        submission.settle(handle)
         group: JobGroup[R] = JobGroup(folder, runner, handle, 1, self.parameters.retries)
-        group.remember()
-        submission.remove()
         return group[0]
 
     def map(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> JobGroup[R]:
@@ -242,12 +241,12 @@ class Executor:
                 retries=retries,
                 confirmed=True,
             )
-        group: JobGroup[R] = JobGroup(folder, runner, handle_of(plan.record), len(calls), retries)
+        handle = handle_of(plan.record)
         # Record the handle before the submission. Otherwise, if this process is killed, nobody
         # knows the folder of the jobs.
-        group.remember()
+        Submission(folder).settle(handle)
         api.submit(runner, plan)
-        return group
+        return JobGroup(folder, runner, handle, len(calls), retries)
 
     def _options(self, fn: Callable[..., Any]) -> dict[str, CfgVal]:
         """Return the scheduler's options for the job of a function."""

@@ -7,12 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from torchx_functions.folders import open_call, open_group
-from torchx_functions.group import HANDLE, JobGroup, read_counts, recorded_folders
+from torchx_functions.folders import open_group
+from torchx_functions.group import JobGroup, read_counts, recover
 from torchx_functions.host_folder import read_host_folder
-from torchx_functions.job import default_runner
-from torchx_functions.outcome import OUTCOME, split_outcome
-from torchx_functions.submissions import recorded_submissions, recover
+from torchx_functions.job import default_runner, has_result
+from torchx_functions.submissions import HANDLE, recorded_submissions
 from torchx_kit.home import home_path
 from torchx_kit.workspace.pruning import remove_folder, tree_size
 from torchx_specs.errors import TorchXError, one_line
@@ -51,7 +50,7 @@ def unused_functions(query: PruneQuery) -> Iterator[Prunable]:
 
 
 def _known_folders() -> set[str]:
-    folders = set(recorded_folders()) | {found.folder for found in recorded_submissions()}
+    folders = {found.folder for found in recorded_submissions()}
     root = home_path("functions")
     try:
         folders |= {entry.path for entry in os.scandir(root) if not entry.is_symlink()}
@@ -80,7 +79,7 @@ def _use_of(folder: str, unknown: Mapping[str, str]) -> str:
             handle = group.read(HANDLE).decode()
         except FileNotFoundError:
             return unknown.get(folder, "")
-    if all(_has_result(os.path.join(folder, str(number))) for number in range(size)):
+    if all(has_result(os.path.join(folder, str(number))) for number in range(size)):
         return ""
     jobs = JobGroup.from_handle(handle)
     for number in range(size):
@@ -90,14 +89,6 @@ def _use_of(folder: str, unknown: Mapping[str, str]) -> str:
         except TorchXError as e:
             return f"the state of {handle} is unknown: {one_line(e)}"
     return ""
-
-
-def _has_result(path: str) -> bool:
-    try:
-        with open_call(path) as folder:
-            return split_outcome(folder.read(OUTCOME))[0].ok
-    except FileNotFoundError:
-        return False
 
 
 def _remove(folder: str, changed: float) -> None:
