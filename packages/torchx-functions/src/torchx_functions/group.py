@@ -6,10 +6,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_functions.errors import NoResultError
 from torchx_functions.folders import PrivateFolder, open_call, open_group
@@ -20,7 +20,6 @@ from torchx_functions.submissions import Submission, recorded_submissions, submi
 from torchx_specs.errors import BackendError, TorchXError, UnknownAppException, one_line
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus
-from torchx_sweep.handles import find_apps
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -48,8 +47,8 @@ _STATES = {
 }
 
 
-class JobGroup(Sequence[Job[R]], Generic[R]):
-    """The jobs of one ``map``, in the order of the arguments; for ``submit``, one job.
+class JobGroup(list[Job[R]]):
+    """A list of the jobs of one ``map``, in the order of the arguments; for ``submit``, one job.
 
     Args:
         folder: The folder of the group.
@@ -62,12 +61,12 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
     def __init__(
         self, folder: str, runner: Runner, handle: str, size: int, retries: int = 0
     ) -> None:
+        super().__init__(Job(self, number) for number in range(size))
         self.folder = folder
         self.runner = runner
         self.handle = handle
         self.retries = retries
         self.is_sweep = parse_app_handle(handle).scheduler_backend == "sweep"
-        self._jobs: list[Job[R]] = [Job(self, number) for number in range(size)]
         self._elements: list[ElementRecord] = []
         self._elements_read = float("-inf")
 
@@ -100,18 +99,6 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             raise UnknownAppException(handle) from None
         return cls(found.folder, runner, handle, size, retries)
 
-    @overload
-    def __getitem__(self, index: int) -> Job[R]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Job[R]]: ...
-
-    def __getitem__(self, index: int | slice) -> Job[R] | list[Job[R]]:
-        return self._jobs[index]
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def __repr__(self) -> str:
         return f"<JobGroup {self.handle} of {len(self)} jobs>"
 
@@ -125,13 +112,13 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             Exception: See :meth:`Job.result`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        for job in self._jobs:
+        for job in self:
             yield job.result(None if deadline is None else max(0, deadline - time.monotonic()))
 
     def cancel(self) -> None:
         """Cancel all jobs that have not ended."""
         if not self.is_sweep:
-            self._jobs[0].cancel()
+            self[0].cancel()
             return
         from torchx_sweep import api
 
@@ -277,6 +264,8 @@ def recover(runner: Runner, scheduler: str = "") -> tuple[list[Job[Any]], dict[s
         whose submission is undecided: its app was not found, but the list of apps is incomplete.
         All other submissions to the scheduler have no app.
     """
+    from torchx_sweep.handles import find_apps
+
     queries: dict[tuple[str, str], list[Submission]] = {}
     for submission in recorded_submissions():
         if not submission.handle and scheduler in ("", submission.scheduler):

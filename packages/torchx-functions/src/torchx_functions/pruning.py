@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from torchx_functions.folders import open_group
 from torchx_functions.group import JobGroup, read_counts, recover
@@ -50,12 +52,9 @@ def unused_functions(query: PruneQuery) -> Iterator[Prunable]:
 
 
 def _known_folders() -> set[str]:
-    folders = {found.folder for found in recorded_submissions()}
-    root = home_path("functions")
-    try:
-        folders |= {entry.path for entry in os.scandir(root) if not entry.is_symlink()}
-    except OSError:
-        pass
+    own = Path(home_path("functions")).glob("*")
+    folders = {str(path) for path in own if not path.is_symlink()}
+    folders |= {found.folder for found in recorded_submissions()}
     return {folder for folder in folders if os.path.isfile(os.path.join(folder, "job.json"))}
 
 
@@ -64,10 +63,8 @@ def _last_change(folder: str) -> float:
     newest = 0.0
     for path, _, names in os.walk(folder):
         for name in (".", *names):
-            try:
+            with suppress(FileNotFoundError):
                 newest = max(newest, os.lstat(os.path.join(path, name)).st_mtime)
-            except FileNotFoundError:
-                continue
     return newest
 
 
