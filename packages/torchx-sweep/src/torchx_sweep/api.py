@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_PARALLEL = 100
 # The check of a sweep makes at most this many dry runs, each of which takes some milliseconds.
 _MOST_KINDS = 1_000
-# At most this many local apps run at the same time: they are child processes of the driver.
+# This machine runs at most this many elements of a sweep at the same time.
 _MOST_LOCAL = 100
 _LONGEST_NAME = 24
 _POLL_SECONDS = (0.05, 2.0)
@@ -555,7 +555,7 @@ def _axes(
     if isinstance(rows, str):
         axes.append(file_axis(rows, confirmed, spelling))
     elif rows is not None:
-        sets = [ParameterSet(dict(values), f"rows[{i}]") for i, values in enumerate(rows)]
+        sets = [ParameterSet(dict(values or {}), f"rows[{i}]") for i, values in enumerate(rows)]
         axes.append(rows_axis(sets, "rows"))
     return axes
 
