@@ -265,9 +265,7 @@ def test_file_may_be_on_any_file_system() -> None:
 def test_poll_interval_depends_on_the_file_system(
     url: str, poll_rate: float, interval: float
 ) -> None:
-    file = AwaitedFile.of(url, poll_rate)
-    assert file is not None
-    assert file.interval == interval
+    assert AwaitedFile(url, poll_rate).interval == interval
 
 
 def test_main_exits_with_the_exit_code(capfd: pytest.CaptureFixture[str]) -> None:

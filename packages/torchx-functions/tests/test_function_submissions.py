@@ -15,7 +15,7 @@ from torchx_functions import Executor, Job, JobGroup, interrupted_jobs, submit
 from torchx_functions.job import default_runner
 from torchx_functions.plugin import torchx_pruners
 from torchx_functions.pruning import unused_functions
-from torchx_functions.submissions import recorded_submissions
+from torchx_functions.submissions import Submission, recorded_submissions
 from torchx_specs import errors
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.workspace.pruning import PruneQuery
@@ -26,15 +26,19 @@ LONGEST = 120
 CLIENT = """
 import os, signal, sys
 from torchx_functions import submit
-from torchx_functions.group import JobGroup
+from torchx_functions.submissions import Submission
 from torchx_runner import Runner
 
 def kill(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(*((JobGroup, "remember") if sys.argv[1] == "after" else (Runner, "schedule")), kill)
+setattr(*((Submission, "settle") if sys.argv[1] == "after" else (Runner, "schedule")), kill)
 submit(pow, 2, 10)
 """
+
+
+def unsettled() -> list[Submission]:
+    return [submission for submission in recorded_submissions() if not submission.handle]
 
 
 def run_killed_client(moment: str) -> None:
@@ -46,7 +50,7 @@ def test_a_job_without_a_recorded_handle_is_found_by_its_name() -> None:
     run_killed_client("after")
     [app] = default_runner().list("local_cwd")
     assert Job.from_handle(app.app_handle).result(LONGEST) == 1024
-    assert list(recorded_submissions()) == []
+    assert unsettled() == []
     assert Job.from_handle(app.app_handle).result(LONGEST) == 1024
 
 
@@ -63,13 +67,13 @@ def test_a_client_that_was_killed_before_the_submission_has_no_job() -> None:
     assert interrupted_jobs() == []
     with pytest.raises(UnknownAppException):
         Job.from_handle("local_cwd://torchx/pow-1")
-    [submission] = recorded_submissions()
+    [submission] = unsettled()
     [unused] = unused_functions(PruneQuery(older_than=0))
     assert unused.name == submission.folder
     assert unused.remove is not None
     unused.remove()
     assert interrupted_jobs() == []
-    assert list(recorded_submissions()) == []
+    assert unsettled() == []
 
 
 def test_a_folder_stays_if_the_scheduler_cannot_be_asked(

@@ -6,7 +6,7 @@ import pytest
 
 from torchx_specs import AppDef, Resource, Role
 from torchx_specs.errors import RequestError
-from torchx_sweep.limits import Usage, largest_problem, machine_limits, parse_limits, usage
+from torchx_sweep.limits import Usage, checked_limits, machine_limits, parse_limits, usage
 
 
 def test_replicas_add_up_and_a_missing_number_of_cpus_is_one() -> None:
@@ -26,20 +26,13 @@ def test_limits_are_parsed() -> None:
     ("text", "message"),
     [
         ("cpu=8", "unknown resource 'cpu'; did you mean 'cpus'"),
-        ("cpus=many", "--limit cpus=many: must be a number, 0 or more"),
+        ("cpus=many", "the limit of cpus is 'many'; it must be a number, 0 or more"),
         ("cpus", "is not of the form"),
     ],
 )
 def test_a_malformed_limit_is_refused(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        parse_limits([text])
-
-
-def test_an_element_that_never_fits_is_a_problem() -> None:
-    assert largest_problem(7, Usage(1, 2, 3), {"cpus": 1, "gpus": 2}) is None
-    assert largest_problem(7, Usage(1, 2, 3), {"gpus": 1}) == (
-        "element 7 needs gpus=2, but the limit is 1; use a smaller resource or --limit gpus=N"
-    )
+        checked_limits(parse_limits([text]))
 
 
 def test_the_gpus_of_this_machine_are_those_of_the_variable(

@@ -14,9 +14,9 @@ from sweep_helpers import Torchx, read_json
 from torchx_cli.output.printing import csv_text
 from torchx_kit.trackers.runs import run_ids
 from torchx_specs.model.status import AppState
+from torchx_sweep import api
 from torchx_sweep.api import SweepStatus
-from torchx_sweep.output import metrics, tables
-from torchx_sweep.output.metrics import read_metrics
+from torchx_sweep.output import tables
 from torchx_sweep.store import ElementRecord, ElementState
 
 TRAIN = """
@@ -97,7 +97,10 @@ def test_a_tracker_is_queried_once_for_all_elements(monkeypatch: pytest.MonkeyPa
         "torchx_kit.trackers.recorded.find_factory", lambda name: lambda config: trackers[name]
     )
     elements = [element(i, f"kubernetes://torchx/default:train-{i}") for i in range(200)]
-    found = read_metrics(elements, {"one": None, "two": None})
+    monkeypatch.setattr(
+        "torchx_runner.default_tracker.readable_trackers", lambda: dict.fromkeys(trackers)
+    )
+    found = api.metrics(elements)
     assert found[3] == {"loss": 3, "one.acc": 1, "two.acc": 2}
     assert len(found) == 200
     assert [tracker.queries for tracker in trackers.values()] == [1, 1]
@@ -109,7 +112,7 @@ def test_a_run_is_found_by_the_handle_that_the_job_knows() -> None:
     kubernetes = run_ids("kubernetes://torchx/team:train-1.7@my%3Acontext")
     assert "kubernetes://torchx/team:train-1.7" in kubernetes
     assert run_ids("local_cwd://torchx/train-1") == ["local_cwd://torchx/train-1"]
-    assert metrics.read_metrics([element(0, "")], {}) == {}
+    assert api.metrics([element(0, "")]) == {}
 
 
 @pytest.mark.parametrize("start", list("=+-@\t\r"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from torchx_sweep.parameters import (
     check_names,
     combine,
     file_axis,
-    grid_axis,
+    text_axis,
     value_axis,
-    zip_axis,
 )
+
+
+def grid_axis(text: str, integers: Collection[str] = ()) -> Axis:
+    return text_axis([text], "--grid", integers)
+
+
+def zip_axis(texts: list[str]) -> Axis:
+    return text_axis(texts, "--zip")
 
 
 def values(*axes: Axis) -> list[dict[str, object]]:
@@ -35,8 +43,8 @@ def test_a_grid_has_all_combinations_and_the_last_axis_changes_fastest() -> None
 
 
 def test_a_range_has_a_step() -> None:
-    assert list(grid_axis("n=0:8:3", {"n"}).columns["n"]) == [0, 3, 6]
-    assert list(grid_axis("n=3:0:-1", {"n"}).columns["n"]) == [3, 2, 1]
+    assert values(grid_axis("n=0:8:3", {"n"})) == [{"n": 0}, {"n": 3}, {"n": 6}]
+    assert values(grid_axis("n=3:0:-1", {"n"})) == [{"n": 3}, {"n": 2}, {"n": 1}]
 
 
 def test_a_range_of_a_text_parameter_is_a_text() -> None:
@@ -163,13 +171,13 @@ def test_rows_of_json_keep_their_types(tmp_path: Path) -> None:
         ("r.csv", "a,b\n1\n1,2\n1,2,3\n", "r.csv:2: 1 values, but.*; r.csv:4: 3 values, but"),
         ("r.jsonl", '{"a": 1}\n[]\n{\n', "r.jsonl:2: must be a JSON object.*; r.jsonl:3: not JSON"),
         ("r.csv", 'a\n1\n"x\n', "r.csv:3: not CSV: unexpected end of data"),
-        ("r.csv", '"a\n', "r.csv:1: unexpected end of data"),
+        ("r.csv", '"a\n', "r.csv:1: not CSV: unexpected end of data"),
         ("r.csv", "a\n1\n" + "x" * 131_073, "r.csv:3: not CSV: field larger than field limit"),
         ("r.csv", "a\n1\n\xff\n2\n\xfe\n", "r.csv:3: not UTF-8; .*; r.csv:5: not UTF-8; "),
         ("r.csv", "\xff\n1\n", "r.csv:1: not UTF-8; save the file in this encoding"),
         ("r.csv", "a,b\n" + "1\n" * 1000, "r.csv:21: .*; the following lines were not checked"),
         ("r.jsonl", '{"a": 1}\n{"a": "\xff"}\n', "r.jsonl:2: not UTF-8; save the file in this"),
-        ("r.jsonl", '{"a": 1, "b": 2, "a": 3}\n', "r.jsonl:1: repeats a"),
+        ("r.jsonl", '{"a": 1, "b": 2, "a": 3}\n', "r.jsonl:1: not JSON: an object repeats a"),
         ("r.jsonl", '{"a-b": 1, "a_b": 3}\n', "r.jsonl:1: repeats a_b"),
         ("r.txt", "a\n", "the name must end in .csv, .jsonl or .ndjson"),
     ],

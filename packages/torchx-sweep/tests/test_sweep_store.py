@@ -85,6 +85,7 @@ def fill_database() -> None:
             for element in elements:
                 element.state, element.handle = ElementState.SUCCEEDED, "slurm://torchx/12"
                 element.submitted, element.ended = 1.7e9, 1.8e9
+                element.earlier = ["slurm://torchx/11"]
             store.update(record.id, elements)
 
 
@@ -135,6 +136,7 @@ def test_each_damage_is_one_clear_error(
         "sweeps SET created = 'x'",
         "elements SET state = 'GONE'",
         "elements SET handle = x'00'",
+        "elements SET earlier = x'ff'",
         "elements SET ended = 'soon'",
         "elements SET parameters = '[]'",
     ],

@@ -12,7 +12,6 @@ Helpers:
 
 * ``distributed``: ranks, devices and the process group of a torchrun job.
 * ``results``: stores and reads results by key at an fsspec URL.
-* ``cuda``: whether this process can use a GPU.
 
 An image needs this distribution and fsspec, but no other part of TorchX. torch is used if it is
 installed; importing these modules does not import it.

@@ -140,8 +140,7 @@ def _copy_folder(source: Location, target: Location, bufsize: int) -> Copied:
     if not target.is_folder() and target.fs.exists(target.path):
         raise ProgramError(f"cannot copy the directory {source} over the file {target}")
     # List everything first, so that nothing is copied if a name is not valid.
-    walk = _walk_local if source.is_local else _walk_remote
-    entries = list(walk(source))
+    entries = list(_walk_local(source.path) if source.is_local else _walk_remote(source))
     copied = Copied()
     target.make_folder()
     for relative, is_folder in entries:
@@ -166,26 +165,29 @@ def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
             yield relative, found[name]["type"] == "directory"
 
 
-def _walk_local(source: Location) -> Iterator[tuple[str, bool]]:
+def _walk_local(
+    folder: str, prefix: str = "", above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, bool]]:
     """Yield the same as :func:`_walk_remote` for a local directory, and follow symbolic links.
 
     fsspec does not follow symbolic links.
+
+    Args:
+        folder: The directory.
+        prefix: The path of the directory below the source, with a slash at its end.
+        above: The real paths of the directories above this one.
     """
-    return _walk_folder(source.path, "", (os.path.realpath(source.path),))
-
-
-def _walk_folder(folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    above = (*above, os.path.realpath(folder))
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         relative = f"{prefix}{entry.name}"
         mode = os.stat(entry.path).st_mode  # a broken link is an error, which names the link
         if stat.S_ISDIR(mode):
-            real = os.path.realpath(entry.path)
-            if real in above:
+            if os.path.realpath(entry.path) in above:
                 raise ProgramError(f"the link {entry.path} points to one of its parent directories")
             yield relative, True
-            yield from _walk_folder(entry.path, f"{relative}/", (*above, real))
+            yield from _walk_local(entry.path, f"{relative}/", above)
         elif stat.S_ISREG(mode):
             yield relative, False
         else:

@@ -135,13 +135,7 @@ def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
         # A store in memory opens no port and does not contact MASTER_ADDR.
         kwargs = {**kwargs, "store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(backend=backend, **kwargs)
-    return _device_of(backend)
-
-
-def _device_of(backend: str) -> torch.device:
-    import torch
-
-    return local_cuda_device() if backend == "nccl" else torch.device("cpu")
+    return local_device()
 
 
 def _is_launched() -> bool:

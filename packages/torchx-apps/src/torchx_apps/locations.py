@@ -13,6 +13,7 @@ from .program import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     from fsspec import AbstractFileSystem
@@ -89,8 +90,7 @@ class Location:
         parent = os.path.dirname(self.path) if self.is_local else self.fs._parent(self.path)
         return Location(self.fs, parent)
 
-    @contextlib.contextmanager
-    def writer(self, mode: int = 0o666) -> Iterator[BinaryIO]:
+    def writer(self, mode: int = 0o666) -> AbstractContextManager[BinaryIO]:
         """Open the file for writing; a local file appears under its name only when it is complete.
 
         Missing parent directories are created. If the body of the ``with`` statement raises, a
@@ -102,12 +102,7 @@ class Location:
             mode: Permission bits of a new local file, before the umask. An existing file keeps its
                 permission bits.
         """
-        if self.is_local:
-            with _local_writer(self.path, mode) as file:
-                yield file
-        else:
-            with _remote_writer(self) as file:
-                yield file
+        return _local_writer(self.path, mode) if self.is_local else _remote_writer(self)
 
 
 def join_below(base: str, relative: str) -> str:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from .locations import Location
-
 PROG = "torchx_apps.process_monitor"
 TIMEOUT_EXIT_CODE = 34
 COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # as in shells
@@ -139,8 +137,8 @@ class Monitor:
     ) -> None:
         self._command = command
         self._timeout = timeout
-        self._start_file = AwaitedFile.of(start_on_file, poll_rate)
-        self._exit_file = AwaitedFile.of(exit_on_file, poll_rate)
+        self._start_file = AwaitedFile(start_on_file, poll_rate) if start_on_file else None
+        self._exit_file = AwaitedFile(exit_on_file, poll_rate) if exit_on_file else None
         self._kill_timeout = kill_timeout
         # A SimpleQueue is reentrant: a signal handler may put an event into it while the
         # interrupted thread waits for an event. Locks and conditions of threading could deadlock.
@@ -250,14 +248,11 @@ class Monitor:
 
     def _next_event(self, deadline: float | None, file: AwaitedFile | None = None) -> int | None:
         """Wait for an event; return None at ``deadline``, or when ``file`` has to be polled."""
-        waits = [] if deadline is None else [max(0.0, deadline - time.monotonic())]
+        waits = [] if deadline is None else [deadline - time.monotonic()]
         if file is not None:
             waits.append(file.interval)
-        timeout = min(waits) if waits else None
         try:
-            if timeout is not None and timeout < _SHORTEST_WAIT:
-                return self._events.get_nowait()
-            return self._events.get(timeout=timeout)
+            return self._events.get(timeout=max(_SHORTEST_WAIT, min(waits)) if waits else None)
         except queue.Empty:
             return None
 
@@ -269,26 +264,19 @@ class AwaitedFile:
     """A file whose existence starts or ends the program.
 
     Args:
-        location: Location of the file.
+        url: An fsspec URL.
         poll_rate: Time between two polls, in seconds; at most 0.1 on a local file system.
 
     Attributes:
         interval: Time between two polls, in seconds.
     """
 
-    def __init__(self, location: Location, poll_rate: float) -> None:
-        self._location = location
-        self._last_problem = ""
-        self.interval = min(poll_rate, _LOCAL_POLL_SECONDS) if location.is_local else poll_rate
-
-    @classmethod
-    def of(cls, url: str | None, poll_rate: float) -> AwaitedFile | None:
-        """Parse an fsspec URL; return None if ``url`` is None or an empty string."""
-        if not url:
-            return None
+    def __init__(self, url: str, poll_rate: float) -> None:
         from .locations import Location
 
-        return cls(Location.of(url), poll_rate)
+        self._location = location = Location.of(url)
+        self._last_problem = ""
+        self.interval = min(poll_rate, _LOCAL_POLL_SECONDS) if location.is_local else poll_rate
 
     def __str__(self) -> str:
         return str(self._location)

@@ -35,30 +35,20 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def positive_int(text: str) -> int:
     """Parse an integer of at least 1; a ``type`` for argparse."""
-    return int(_positive(text, int))
+    return int(_number(text, int))
 
 
 def positive_float(text: str) -> float:
     """Parse a number greater than 0; a ``type`` for argparse."""
-    return _positive(text, float)
+    return _number(text, float)
 
 
 def not_negative_float(text: str) -> float:
     """Parse a number of at least 0; a ``type`` for argparse."""
-    value = _number(text, float)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, got {text}")
-    return value
+    return _number(text, float, may_be_zero=True)
 
 
-def _positive(text: str, kind: Callable[[str], float]) -> float:
-    value = _number(text, kind)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be greater than 0, got {text}")
-    return value
-
-
-def _number(text: str, kind: Callable[[str], float]) -> float:
+def _number(text: str, kind: Callable[[str], float], *, may_be_zero: bool = False) -> float:
     try:
         value = kind(text)
     except ValueError:
@@ -66,6 +56,9 @@ def _number(text: str, kind: Callable[[str], float]) -> float:
     if value != value:  # NaN
         expected = "an integer" if kind is int else "a number"
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+    if value < 0 or (value == 0 and not may_be_zero):
+        rule = "must not be negative" if may_be_zero else "must be greater than 0"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text}")
     return value
 
 

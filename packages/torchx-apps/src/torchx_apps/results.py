@@ -80,14 +80,6 @@ class FsspecResultTracker(ResultTracker):
                 content = file.read()
         except FileNotFoundError:
             return {}
-        return self._decoded(content, location)
-
-    def _location(self, key: KeyType) -> Location:
-        base = Location.of(self._tracker_base)
-        return Location(base.fs, join_below(base.path, str(key)))
-
-    @staticmethod
-    def _decoded(content: bytes, location: Location) -> dict[str, ResultType]:
         try:
             results: Any = json.loads(content)
         except ValueError as error:
@@ -95,3 +87,7 @@ class FsspecResultTracker(ResultTracker):
         if not isinstance(results, dict):
             raise ValueError(f"results in {location} are not a JSON object")
         return results
+
+    def _location(self, key: KeyType) -> Location:
+        base = Location.of(self._tracker_base)
+        return Location(base.fs, join_below(base.path, str(key)))

@@ -92,8 +92,7 @@ def main(argv: list[str]) -> None:
     if args.dryrun:
         print("App serve started successfully")
         return
-    given = {name: getattr(args, name) for name in TORCHSERVE_PARAMS}
-    params = {name: value for name, value in given.items() if value is not None}
+    params = {name: vars(args)[name] for name in TORCHSERVE_PARAMS if vars(args)[name] is not None}
     print(register(args.model_path, args.management_api, params, args.port, args.timeout))
 
 
@@ -208,14 +207,11 @@ def _serving(path: str, name: str, host: str, port: int) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
-            yield f"http://{_bracketed(host)}:{server.server_address[1]}{url_path}"
+            address = f"[{host}]" if ":" in host else host
+            yield f"http://{address}:{server.server_address[1]}{url_path}"
         finally:
             server.shutdown()
             thread.join()
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class _OneFileServer(ThreadingHTTPServer):

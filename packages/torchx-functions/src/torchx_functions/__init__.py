@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from torchx_functions.futures import FutureExecutor as FutureExecutor
     from torchx_functions.futures import JobFuture as JobFuture
     from torchx_functions.group import JobGroup as JobGroup
+    from torchx_functions.group import interrupted_jobs as interrupted_jobs
     from torchx_functions.job import Job as Job
     from torchx_functions.job import as_completed as as_completed
-    from torchx_functions.submissions import interrupted_jobs as interrupted_jobs
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -50,8 +50,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "torchx_functions.executor": ("Executor", "map", "submit"),
         "torchx_functions.futures": ("FutureExecutor", "JobFuture"),
-        "torchx_functions.group": ("JobGroup",),
+        "torchx_functions.group": ("JobGroup", "interrupted_jobs"),
         "torchx_functions.job": ("Job", "as_completed"),
-        "torchx_functions.submissions": ("interrupted_jobs",),
     },
 )

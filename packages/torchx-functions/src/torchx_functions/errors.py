@@ -47,9 +47,6 @@ class JobCancelledError(FunctionJobError, CancelledError):
 class ResultTimeoutError(FunctionJobError, TimeoutError):
     """The job did not end in time, and continues to run."""
 
-    def __str__(self) -> str:  # OSError would use errno and strerror, which are unset
-        return str(self.args[0])
-
 
 class RemoteTraceback(Exception):
     """The traceback of an exception in the job, as the ``__cause__`` of the exception here."""

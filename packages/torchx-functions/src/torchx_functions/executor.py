@@ -70,6 +70,9 @@ class Executor:
         runner: Submits the jobs; the default is a runner of this process.
         parameters: See :meth:`update_parameters`.
 
+    Attributes:
+        folder: The folder for functions and results; on this machine, its absolute path.
+
     Raises:
         RequestError: A parameter is unknown or has a wrong value.
         ConfigError: The folder cannot be created.
@@ -86,25 +89,14 @@ class Executor:
     ) -> None:
         self._scheduler, options = config.take_host(scheduler, cfg or {})
         self._name_of_scheduler, self._host = split_host(self._scheduler)
-        self._folder: str | None = None
-        if folder is not None:
-            self._folder = os.fspath(folder) if self._host else _made_folder(folder)
+        if self._host:
+            self.folder = os.fspath(folder or ROOT)
+        else:
+            self.folder = _made_folder(folder or TORCHX_HOME("functions"))
         self._cfg: dict[str, CfgVal] = dict(options)
         self._given_runner = runner
         self.parameters = JobParameters()
         self.update_parameters(**parameters)
-
-    @property
-    def folder(self) -> str:
-        """The folder for functions and results; on this machine, its absolute path."""
-        return self._folder or (ROOT if self._host else self._folder_here)
-
-    @property
-    def _folder_here(self) -> str:
-        """The folder of all groups on this machine."""
-        if self._folder and not self._host:
-            return self._folder
-        return os.path.realpath(TORCHX_HOME("functions"))
 
     @property
     def _runner(self) -> Runner:
@@ -143,12 +135,12 @@ class Executor:
                         f"timeout_min is for the scheduler slurm; {self._scheduler} may have an"
                         " option for it: use cfg="
                     )
+            elif name.startswith("slurm_") and self._name_of_scheduler != "slurm":
+                continue
             elif name == "slurm_signal_delay_s":
-                if self._name_of_scheduler == "slurm":
-                    cfg["signal"] = f"USR1@{value}"
+                cfg["signal"] = f"USR1@{value}"
             elif name.startswith("slurm_"):
-                if self._name_of_scheduler == "slurm":
-                    cfg[name.removeprefix("slurm_")] = value
+                cfg[name.removeprefix("slurm_")] = value
             else:
                 known = (*_NAMES, *_SUBMITIT_NAMES, "mem_gb", "timeout_min")
                 problems.append(
@@ -184,14 +176,13 @@ class Executor:
             name = f"{self._name(fn)}-{os.path.basename(folder)}"
             app = self._app(name, self.parameters, folder)
             info = runner.dryrun(app, self._scheduler, cfg)
-            submission = Submission(name, folder, self._scheduler, cfg)
+            submission = Submission(folder, name=name, scheduler=self._scheduler, cfg=cfg)
             submission.write()
         # The folder and the record stay after an error of schedule: the job may have been submitted
         # nevertheless.
         handle = runner.schedule(info)
+        submission.settle(handle)
         group: JobGroup[R] = JobGroup(folder, runner, handle, 1, self.parameters.retries)
-        group.remember()
-        submission.remove()
         return group[0]
 
     def map(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> JobGroup[R]:
@@ -206,6 +197,9 @@ class Executor:
             RequestError: There are no elements, the iterables have different lengths, the scheduler
                 refuses the request, or its containers cannot read the folder.
         """
+        from torchx_sweep import api
+        from torchx_sweep.handles import handle_of
+
         if not iterables:
             raise RequestError("map needs an iterable of arguments")
         try:
@@ -214,16 +208,6 @@ class Executor:
             raise RequestError("the iterables of map have different lengths") from None
         if not calls:
             raise RequestError("the iterables of map have no elements")
-        return self._map(fn, calls)
-
-    def map_array(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> list[Job[R]]:
-        """Return the jobs of :meth:`map` as a list, as submitit does."""
-        return list(self.map(fn, *iterables))
-
-    def _map(self, fn: Callable[..., R], calls: Sequence[tuple[Any, Any]]) -> JobGroup[R]:
-        from torchx_sweep import api
-        from torchx_sweep.handles import handle_of
-
         runner, retries = self._runner, self.parameters.retries
         folder = self._write(fn, calls)
         # The sweep repeats failed jobs, so the scheduler must not restart them.
@@ -242,12 +226,16 @@ class Executor:
                 retries=retries,
                 confirmed=True,
             )
-        group: JobGroup[R] = JobGroup(folder, runner, handle_of(plan.record), len(calls), retries)
+        handle = handle_of(plan.record)
         # Record the handle before the submission. Otherwise, if this process is killed, nobody
         # knows the folder of the jobs.
-        group.remember()
+        Submission(folder).settle(handle)
         api.submit(runner, plan)
-        return group
+        return JobGroup(folder, runner, handle, len(calls), retries)
+
+    def map_array(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> list[Job[R]]:
+        """Return the jobs of :meth:`map` as a list, as submitit does."""
+        return list(self.map(fn, *iterables))
 
     def _options(self, fn: Callable[..., Any]) -> dict[str, CfgVal]:
         """Return the scheduler's options for the job of a function."""
@@ -287,9 +275,10 @@ class Executor:
         if self._host:
             path, user = prepare_root(self._host, self.folder)
             spec["host"] = {"host": self._host, "path": f"{path}/{name}", "user": user}
-        with open_root(self._folder_here) as root:
+        here = os.path.realpath(TORCHX_HOME("functions")) if self._host else self.folder
+        with open_root(here) as root:
             root.make(name)
-        folder = os.path.join(self._folder_here, name)
+        folder = os.path.join(here, name)
         with _removed_on_error(folder), open_group(folder) as group:
             if self._host:
                 group.copy(MODULES, modules())

@@ -81,9 +81,8 @@ class FutureExecutor(StandardExecutor):
         """
         self._check_open()
         calls = list(zip(*iterables, strict=False))
-        if not calls:
-            return iter(())
-        futures = self._watch(list(self._executor.map(fn, *zip(*calls, strict=True))))
+        jobs = self._executor.map_array(fn, *zip(*calls, strict=True)) if calls else []
+        futures = self._watch(jobs)
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def results() -> Iterator[R]:
@@ -141,21 +140,18 @@ class FutureExecutor(StandardExecutor):
 
 def _settle(future: JobFuture[Any]) -> bool:
     """If a future's job has ended, set the outcome of the future and return True, else False."""
-    if future.cancelled():
-        future.set_running_or_notify_cancel()  # only this call wakes the callers of wait()
-        return True
+    job = future.job
     try:
-        if not future.job.done():
+        if not (future.cancelled() or job.done()):
             return False
-        error = future.job.exception()
-        value = None if error is not None else future.job.result()
+        error = None if future.cancelled() else job.exception()
     except Exception as e:  # for example, UnsafeFolderError
-        error, value = e, None
+        error = e
     if isinstance(error, JobCancelledError):
         Future.cancel(future)
-    if future.set_running_or_notify_cancel():
+    if future.set_running_or_notify_cancel():  # only this call wakes the callers of wait()
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(value)
+            future.set_result(job.result())
     return True

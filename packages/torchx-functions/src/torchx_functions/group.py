@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_functions.errors import NoResultError
 from torchx_functions.folders import PrivateFolder, open_call, open_group
 from torchx_functions.host_folder import HostFolder, read_host_folder
 from torchx_functions.job import Job, default_runner
 from torchx_functions.outcome import CANCELLED, CLAIM
-from torchx_kit.home import TORCHX_HOME
-from torchx_specs.errors import BackendError, UnknownAppException, one_line
+from torchx_functions.submissions import Submission, recorded_submissions, submission_of
+from torchx_specs.errors import BackendError, TorchXError, UnknownAppException, one_line
 from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.model.status import AppState, AppStatus, is_terminal
+from torchx_specs.model.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-#: The file with the handle of a group, in the folder of the group.
-HANDLE = "handle"
 
 # The states of a sweep's elements are read again after this time, in seconds.
 _REUSED_SECONDS = 0.25
@@ -51,8 +47,8 @@ _STATES = {
 }
 
 
-class JobGroup(Sequence[Job[R]], Generic[R]):
-    """The jobs of one ``map``, in the order of the arguments; for ``submit``, one job.
+class JobGroup(list[Job[R]]):
+    """A list of the jobs of one ``map``, in the order of the arguments; for ``submit``, one job.
 
     Args:
         folder: The folder of the group.
@@ -65,12 +61,12 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
     def __init__(
         self, folder: str, runner: Runner, handle: str, size: int, retries: int = 0
     ) -> None:
+        super().__init__(Job(self, number) for number in range(size))
         self.folder = folder
         self.runner = runner
         self.handle = handle
         self.retries = retries
         self.is_sweep = parse_app_handle(handle).scheduler_backend == "sweep"
-        self._jobs: list[Job[R]] = [Job(self, number) for number in range(size)]
         self._elements: list[ElementRecord] = []
         self._elements_read = float("-inf")
 
@@ -88,31 +84,20 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             UnsafeFolderError: Another user may have changed the folder of the jobs.
             NoResultError: A file with the record of the jobs is damaged.
         """
+        runner = runner or default_runner()
         scheduler, _, _ = parse_app_handle(handle)
+        found = submission_of(handle)
+        if found is None and scheduler != "sweep":
+            recover(runner, scheduler)
+            found = submission_of(handle)
+        if found is None:
+            raise UnknownAppException(handle)
         try:
-            if scheduler != "sweep" and not _is_recorded(handle):
-                from torchx_functions.submissions import recover
-
-                recover(runner or default_runner(), scheduler)
-            with _open_handles() as handles:
-                folder = handles.read(_digest(handle)).decode("utf-8", "surrogateescape")
-            with open_group(folder) as group:
+            with open_group(found.folder) as group:
                 size, retries = read_counts(group)
         except FileNotFoundError:
             raise UnknownAppException(handle) from None
-        return cls(folder, runner or default_runner(), handle, size, retries)
-
-    @overload
-    def __getitem__(self, index: int) -> Job[R]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Job[R]]: ...
-
-    def __getitem__(self, index: int | slice) -> Job[R] | list[Job[R]]:
-        return self._jobs[index]
-
-    def __len__(self) -> int:
-        return len(self._jobs)
+        return cls(found.folder, runner, handle, size, retries)
 
     def __repr__(self) -> str:
         return f"<JobGroup {self.handle} of {len(self)} jobs>"
@@ -127,13 +112,13 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             Exception: See :meth:`Job.result`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        for job in self._jobs:
+        for job in self:
             yield job.result(None if deadline is None else max(0, deadline - time.monotonic()))
 
     def cancel(self) -> None:
         """Cancel all jobs that have not ended."""
         if not self.is_sweep:
-            self._jobs[0].cancel()
+            self[0].cancel()
             return
         from torchx_sweep import api
 
@@ -174,13 +159,6 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
         with open_call(os.path.join(self.folder, str(number))) as folder:
             folder.create(CLAIM, CANCELLED)
 
-    def remember(self) -> None:
-        """Record which folder belongs to the handle, so that :meth:`from_handle` finds it."""
-        with open_group(self.folder) as group:
-            group.write(HANDLE, self.handle.encode())
-        with _open_handles() as handles:
-            handles.write(_digest(self.handle), self.folder.encode("utf-8", "surrogateescape"))
-
     # The following methods return the states of the group's jobs.
 
     def _element(self, number: int) -> ElementRecord:
@@ -218,14 +196,17 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
 
         Before the app of a sweep's element is submitted, return the status of the element.
         """
+        handle = self.handle_of(number)
+        return self.runner.status(handle) if handle else self._known_status(number)
+
+    def _known_status(self, number: int) -> AppStatus | None:
+        """Return the status of a job; for a sweep, as its driver has recorded it."""
         if not self.is_sweep:
             return self.runner.status(self.handle)
         try:
             element = self._element(number)
         except UnknownAppException:
             return None
-        if element.handle:
-            return self.runner.status(element.handle)
         return AppStatus(_STATES[element.state.value], msg=element.reason)
 
     def end_of(self, number: int) -> str | None:
@@ -235,22 +216,13 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             A text such as ``FAILED`` or ``FAILED: out of memory``; :data:`NO_APP` or
             :data:`NO_SWEEP` if the app or the sweep does not exist.
         """
-        if not self.is_sweep:
-            status = self.runner.status(self.handle)
-            if status is None:
-                return NO_APP
-            if not status.is_terminal():
-                return None
-            reason = one_line(status.message or "")
-            return f"{status.state.name}: {reason}" if reason else status.state.name
-        try:
-            element = self._element(number)
-        except UnknownAppException:
-            return NO_SWEEP
-        state = _STATES[element.state.value]
-        if not is_terminal(state):
+        status = self._known_status(number)
+        if status is None:
+            return NO_SWEEP if self.is_sweep else NO_APP
+        if not status.is_terminal():
             return None
-        return f"{state.name}: {element.reason}" if element.reason else state.name
+        reason = one_line(status.message or "")
+        return f"{status.state.name}: {reason}" if reason else status.state.name
 
 
 def read_counts(group: PrivateFolder) -> tuple[int, int]:
@@ -268,34 +240,56 @@ def read_counts(group: PrivateFolder) -> tuple[int, int]:
     return spec["size"], spec["retries"]
 
 
-def _open_handles() -> PrivateFolder:
-    """Open the folder of handles. It has a file for each handle, with the path of a group."""
-    TORCHX_HOME("functions")  # only the last folder of a path gets mode 0700, so create this first
-    return PrivateFolder(str(TORCHX_HOME("functions", "handles")), 1)
+def interrupted_jobs(runner: Runner | None = None) -> list[Job[Any]]:
+    """Return the jobs whose clients were killed before they recorded the handle of the job.
 
+    The handles are recorded, so that :meth:`Job.from_handle` accepts them from now on. The result
+    may include a job that another process is submitting at this moment.
 
-def _is_recorded(handle: str) -> bool:
-    with _open_handles() as handles:
-        return _digest(handle) in handles.names()
-
-
-def recorded_folders() -> Iterator[str]:
-    """Yield the folder of each group that has a recorded handle.
-
-    Records of groups whose folders no longer exist are deleted.
+    Args:
+        runner: Lists the apps of the schedulers; the default is a runner of this process.
     """
-    with _open_handles() as handles:
-        for name in handles.names():
-            try:
-                folder = handles.read(name).decode("utf-8", "surrogateescape")
-            except NoResultError as e:
-                logger.warning("%s", e)
+    return recover(runner or default_runner())[0]
+
+
+def recover(runner: Runner, scheduler: str = "") -> tuple[list[Job[Any]], dict[str, str]]:
+    """Look for the apps of interrupted submissions, and record their handles.
+
+    Args:
+        runner: Lists the apps.
+        scheduler: Only submissions to this scheduler; empty means all.
+
+    Returns:
+        The jobs of the submissions whose app was found; and a dict with a reason for each folder
+        whose submission is undecided: its app was not found, but the list of apps is incomplete.
+        All other submissions to the scheduler have no app.
+    """
+    from torchx_sweep.handles import find_apps
+
+    queries: dict[tuple[str, str], list[Submission]] = {}
+    for submission in recorded_submissions():
+        if not submission.handle and scheduler in ("", submission.scheduler):
+            key = (submission.scheduler, json.dumps(submission.cfg, sort_keys=True))
+            queries.setdefault(key, []).append(submission)
+    jobs: list[Job[Any]] = []
+    unknown: dict[str, str] = {}
+    for (name, _), submissions in queries.items():
+        names = {submission.name for submission in submissions}
+        try:
+            apps, is_complete = find_apps(runner, name, submissions[0].cfg, names)
+        except TorchXError as e:
+            logger.warning("the apps of %s cannot be listed: %s", name, one_line(e))
+            apps, is_complete = {}, False
+        for submission in submissions:
+            app = apps.get(submission.name)
+            if app is None:
+                if not is_complete:
+                    reason = f"{name} cannot tell whether it has the app {submission.name}"
+                    unknown[submission.folder] = reason
                 continue
-            if os.path.isdir(folder):
-                yield folder
-            else:
-                handles.remove(name)
-
-
-def _digest(handle: str) -> str:
-    return hashlib.sha256(handle.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            try:
+                submission.settle(app.app_handle)
+                jobs.append(JobGroup.from_handle(app.app_handle, runner)[0])
+            except (NoResultError, UnknownAppException, FileNotFoundError) as e:
+                logger.warning("%s", e)
+    return jobs, unknown

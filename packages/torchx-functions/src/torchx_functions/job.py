@@ -170,7 +170,7 @@ class Job(Generic[R]):
         has_outcome = os.path.lexists(os.path.join(self.folder, OUTCOME))
         if has_outcome:
             # If the job has retries, another attempt may follow a failed one.
-            self._is_done = not self._group.retries or self._succeeded() or self._has_ended()
+            self._is_done = not self._group.retries or has_result(self.folder) or self._has_ended()
         elif not self._group.has_folder(self._number) or self._is_cancelled_before_start():
             self._is_done = True
         elif self._has_ended() and self._end_seen is not None:
@@ -179,13 +179,6 @@ class Job(Generic[R]):
             is_remote = handle and not handle.startswith(_LOCAL)
             self._is_done = waited > _VISIBLE_SECONDS or not is_remote
         return self._is_done
-
-    def _succeeded(self) -> bool:
-        try:
-            with open_call(self.folder) as folder:
-                return split_outcome(folder.read(OUTCOME))[0].ok
-        except (FileNotFoundError, NoResultError):  # another attempt has started, or damage
-            return False
 
     def _is_cancelled_before_start(self) -> bool:
         if self._has_started or not os.path.lexists(os.path.join(self.folder, CLAIM)):
@@ -307,6 +300,15 @@ class Job(Generic[R]):
         if self.handle:
             return f"torchx log {self.handle} shows its output"
         return f"torchx sweep log {self._group.handle} --element {self._number} shows its output"
+
+
+def has_result(folder: str) -> bool:
+    """Return True if a call has returned, and its result was recorded."""
+    try:
+        with open_call(folder) as call:
+            return split_outcome(call.read(OUTCOME))[0].ok
+    except (FileNotFoundError, NoResultError):  # another attempt has started, or damage
+        return False
 
 
 def _state_after(error: BaseException | None) -> AppState:

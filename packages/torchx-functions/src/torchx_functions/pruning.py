@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
-from torchx_functions.folders import open_call, open_group
-from torchx_functions.group import HANDLE, JobGroup, read_counts, recorded_folders
+from torchx_functions.folders import open_group
+from torchx_functions.group import JobGroup, read_counts, recover
 from torchx_functions.host_folder import read_host_folder
-from torchx_functions.job import default_runner
-from torchx_functions.outcome import OUTCOME, split_outcome
-from torchx_functions.submissions import recorded_submissions, recover
+from torchx_functions.job import default_runner, has_result
+from torchx_functions.submissions import HANDLE, recorded_submissions
 from torchx_kit.home import home_path
 from torchx_kit.workspace.pruning import remove_folder, tree_size
 from torchx_specs.errors import TorchXError, one_line
@@ -51,12 +52,9 @@ def unused_functions(query: PruneQuery) -> Iterator[Prunable]:
 
 
 def _known_folders() -> set[str]:
-    folders = set(recorded_folders()) | {found.folder for found in recorded_submissions()}
-    root = home_path("functions")
-    try:
-        folders |= {entry.path for entry in os.scandir(root) if not entry.is_symlink()}
-    except OSError:
-        pass
+    own = Path(home_path("functions")).glob("*")
+    folders = {str(path) for path in own if not path.is_symlink()}
+    folders |= {found.folder for found in recorded_submissions()}
     return {folder for folder in folders if os.path.isfile(os.path.join(folder, "job.json"))}
 
 
@@ -65,10 +63,8 @@ def _last_change(folder: str) -> float:
     newest = 0.0
     for path, _, names in os.walk(folder):
         for name in (".", *names):
-            try:
+            with suppress(FileNotFoundError):
                 newest = max(newest, os.lstat(os.path.join(path, name)).st_mtime)
-            except FileNotFoundError:
-                continue
     return newest
 
 
@@ -80,7 +76,7 @@ def _use_of(folder: str, unknown: Mapping[str, str]) -> str:
             handle = group.read(HANDLE).decode()
         except FileNotFoundError:
             return unknown.get(folder, "")
-    if all(_has_result(os.path.join(folder, str(number))) for number in range(size)):
+    if all(has_result(os.path.join(folder, str(number))) for number in range(size)):
         return ""
     jobs = JobGroup.from_handle(handle)
     for number in range(size):
@@ -90,14 +86,6 @@ def _use_of(folder: str, unknown: Mapping[str, str]) -> str:
         except TorchXError as e:
             return f"the state of {handle} is unknown: {one_line(e)}"
     return ""
-
-
-def _has_result(path: str) -> bool:
-    try:
-        with open_call(path) as folder:
-            return split_outcome(folder.read(OUTCOME))[0].ok
-    except FileNotFoundError:
-        return False
 
 
 def _remove(folder: str, changed: float) -> None:

@@ -112,6 +112,7 @@ def _refuse(folder: PrivateFolder, message: str) -> int:
 
 
 def _call(folder: PrivateFolder, function: Any, args: Any, kwargs: Any) -> int:
+    data = b""
     try:
         with Checkpoints(folder, function, args, kwargs, partial(_refuse, folder)):
             value = function(*args, **kwargs)
@@ -120,20 +121,19 @@ def _call(folder: PrivateFolder, function: Any, args: Any, kwargs: Any) -> int:
         print(text, end="", file=sys.stderr, flush=True)
         header = Header(False, Versions(), type(e).__qualname__, _message(e), text)
         if isinstance(e, Exception):
-            content = _with_pickled(header, e.with_traceback(None))
+            data, problem = _pickled(e.with_traceback(None))
+            if problem:
+                header.message = f"{header.type_name}: {header.message}"
         else:  # SystemExit or KeyboardInterrupt would end the client, too
             header.message = f"the function ended the program by {e!r}"
-            content = [header.to_line()]
-        folder.write(OUTCOME, *content)
-        return 1
-    header = Header(True, Versions())
-    content = _with_pickled(header, value)
-    if not header.is_pickled:
-        header.ok = False
-        header.message = f"the result cannot be pickled: {header.message}"
-        print(f"torchx_functions: {header.message}", file=sys.stderr)
-        content = [header.to_line()]
-    folder.write(OUTCOME, *content)
+    else:
+        header = Header(True, Versions())
+        data, problem = _pickled(value)
+        if problem:
+            header.ok, header.message = False, f"the result cannot be pickled: {problem}"
+            print(f"torchx_functions: {header.message}", file=sys.stderr)
+    header.is_pickled = bool(data)
+    folder.write(OUTCOME, header.to_line(), data)
     return 0 if header.ok else 1
 
 
@@ -144,15 +144,9 @@ def _message(error: BaseException) -> str:
         return "(no message)"
 
 
-def _with_pickled(header: Header, value: object) -> list[bytes]:
-    """Return the header and the pickled value, or the header alone if pickling fails."""
+def _pickled(value: object) -> tuple[bytes, str]:
+    """Return the pickled value, or no bytes and the reason why it cannot be pickled."""
     try:
-        data = cloudpickle.dumps(value)
+        return cloudpickle.dumps(value), ""
     except Exception as e:
-        if header.ok:
-            header.message = f"{type(e).__name__}: {e}"
-        else:
-            header.message = f"{header.type_name}: {header.message}"
-        return [header.to_line()]
-    header.is_pickled = True
-    return [header.to_line(), data]
+        return b"", f"{type(e).__name__}: {e}"

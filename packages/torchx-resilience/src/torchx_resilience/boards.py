@@ -13,17 +13,7 @@ from torchx_resilience.errors import ResilienceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
-
-    class Board(Protocol):
-        """The protocol of boards. Each method may raise one of :data:`BOARD_ERRORS`."""
-
-        def set(self, key: str, value: str) -> None:
-            """Write a value; a later value replaces an earlier one."""
-
-        def get(self, keys: list[str]) -> list[str] | None:
-            """Return the values of keys, or None if one of them is not set. Do not wait."""
-
+    from typing import Any
 
 #: The errors of a board that cannot be read or written at the moment.
 BOARD_ERRORS = (OSError, RuntimeError)
@@ -46,6 +36,8 @@ def write_file(path: str, text: str, folder: str) -> None:
 
 class FileBoard:
     """A board that is a folder with a file for each key.
+
+    Each method of a board may raise one of :data:`BOARD_ERRORS`. No method waits for other ranks.
 
     A listing tells whether a key is set. For a path that did not exist before, NFS clients may
     remember for a minute that it does not exist; they check a folder when it is opened.
@@ -82,6 +74,10 @@ class StoreBoard:
     def get(self, keys: list[str]) -> list[str] | None:
         """Return the values of keys, or None if one of them is not set."""
         return [self._store.get(key).decode() for key in keys] if self._store.check(keys) else None
+
+
+#: The boards of an attempt.
+Board = FileBoard | StoreBoard
 
 
 def connect_store(distributed: Any, seconds: float) -> Any:

@@ -202,7 +202,12 @@ class ResumeFolder:
             SupersededError: A newer attempt has started.
         """
         self.check_newest()
-        self._check_step(step)
+        newest = max(self.committed(), default=-1)
+        if step <= newest:
+            raise CheckpointError(
+                f"checkpoint of step {step}: the committed step {newest} in {self.path} is not "
+                "older; start at resume_step + 1, or choose another folder for a new run"
+            )
         path = os.path.join(self.own, f"{PREFIX}{step}")
         try:
             # Not makedirs: the folder of an attempt that was superseded must not come back.
@@ -241,14 +246,6 @@ class ResumeFolder:
         """Delete committed checkpoints except the newest ``keep``."""
         for step in self.committed()[:-keep]:
             self._discard(self.committed_path(step))
-
-    def _check_step(self, step: int) -> None:
-        newest = max(self.committed(), default=-1)
-        if step <= newest:
-            raise CheckpointError(
-                f"checkpoint of step {step}: the committed step {newest} in {self.path} is not "
-                "older; start at resume_step + 1, or choose another folder for a new run"
-            )
 
     def _remove(self, attempt: str) -> None:
         """Remove the folder of an attempt; other ranks may do it at the same time."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from torchx_resilience.boards import Board
-    from torchx_resilience.signals import StopSignals
 
 #: How long to wait between two looks at a board or folder, in seconds: at first, and at most.
 PAUSE = 0.01
@@ -44,39 +43,57 @@ class Attempt:
         resume_path: The folder of that checkpoint; None if there is none.
     """
 
-    def __init__(
-        self,
-        number: int,
-        reason: str | None,
-        rank: int,
-        world_size: int,
-        folder: ResumeFolder,
-        board: Board | None,
-        signals: StopSignals,
-        keep: int,
-        timeout: float,
-    ) -> None:
+    def __init__(self, path: str, keep: int, timeout: float) -> None:
         from pathlib import Path
 
         from torchx_resilience.agreement import Agreement
+        from torchx_resilience.signals import StopSignals
 
-        self.number = number
-        self.reason = reason
-        self.rank = rank
-        self.world_size = world_size
+        self._keep = keep
+        self._timeout = timeout
+        self.reason = os.environ.get(ENV_RESTART_REASON) or None
+        distributed = _process_group()
+        self.rank, self.world_size = _ranks(distributed)
+        restart = _number("TORCHELASTIC_RESTART_COUNT", "0")
+        store = None
+        if distributed and self.world_size > 1:
+            store = connect_store(distributed, timeout)
+        self._folder = folder = ResumeFolder(path)
+        self._signals = StopSignals()
+        run = os.environ.get(ENV_JOB_ID, "")
+        folder.check_run(run)
+        if os.environ.get(ENV_ATTEMPT):
+            self.number = _number(ENV_ATTEMPT, "")
+        elif self.world_size == 1:
+            self.number = folder.newest_attempt()[0] + 1
+        elif store is None:
+            raise ResilienceError(
+                f"{ENV_ATTEMPT} is not set, so the {self.world_size} ranks cannot tell this start"
+                " from earlier ones; set it to another number for each start"
+            )
+        else:
+            store = distributed.PrefixStore(f"torchx_resilience/{restart}", store)
+            if self.rank == 0:
+                store.set("number", str(folder.newest_attempt()[0] + 1))
+            self.number = int(store.get("number"))
+        folder.begin(self.number, restart, run)
+        self._signals.install()
         self.resume_dir = Path(folder.path)
         self.resume_step = max(folder.committed(), default=None)
         self.resume_path = None
         if self.resume_step is not None:
             self.resume_path = self.resume_dir / folder.committed_path(self.resume_step)
-        self._folder = folder
-        self._board = board
-        self._signals = signals
-        self._keep = keep
-        self._timeout = timeout
-        self._agreement = (
-            None if board is None else Agreement(board, rank, world_size, signals, timeout)
-        )
+        self._board: Board | None = None
+        if store is not None:
+            prefix = f"torchx_resilience/{self.number}.{restart}"
+            self._board = StoreBoard(distributed.PrefixStore(prefix, store))
+        elif self.world_size > 1:
+            self._board = FileBoard(folder.own)
+        self._agreement = None
+        if self._board is not None:
+            self._agreement = Agreement(
+                self._board, self.rank, self.world_size, self._signals, timeout
+            )
 
     def steps(self, start: int, end: int) -> Iterator[int]:
         """Yield the steps of the loop, without those that earlier attempts have committed.
@@ -271,8 +288,6 @@ def attempt(
         ResilienceError: A variable of the environment is not valid.
         SupersededError: A newer attempt has started. This ends the process with exit code 1.
     """
-    from torchx_resilience.signals import StopSignals
-
     if keep < 1:
         raise ValueError(f"keep={keep} is not valid; it must be 1 or more")
     path = os.environ.get(ENV_RESUME_DIR) or os.fspath(resume_dir or "")
@@ -281,36 +296,4 @@ def attempt(
             f"{ENV_RESUME_DIR} is not set; submit the job with --resume_dir, or call "
             "attempt(resume_dir=...)"
         )
-    distributed = _process_group()
-    rank, world_size = _ranks(distributed)
-    store = None
-    restart = _number("TORCHELASTIC_RESTART_COUNT", "0")
-    if distributed and world_size > 1:
-        store = connect_store(distributed, timeout)
-    folder, signals = ResumeFolder(path), StopSignals()
-    run = os.environ.get(ENV_JOB_ID, "")
-    folder.check_run(run)
-    if os.environ.get(ENV_ATTEMPT):
-        number = _number(ENV_ATTEMPT, "")
-    elif world_size == 1:
-        number = folder.newest_attempt()[0] + 1
-    elif store is None:
-        raise ResilienceError(
-            f"{ENV_ATTEMPT} is not set, so the {world_size} ranks cannot tell this start from "
-            "earlier ones; set it to another number for each start"
-        )
-    else:
-        store = distributed.PrefixStore(f"torchx_resilience/{restart}", store)
-        if rank == 0:
-            store.set("number", str(folder.newest_attempt()[0] + 1))
-        number = int(store.get("number"))
-    folder.begin(number, restart, run)
-    signals.install()
-    board: Board | None = None
-    if store is not None:
-        prefix = f"torchx_resilience/{number}.{restart}"
-        board = StoreBoard(distributed.PrefixStore(prefix, store))
-    elif world_size > 1:
-        board = FileBoard(folder.own)
-    reason = os.environ.get(ENV_RESTART_REASON) or None
-    return Attempt(number, reason, rank, world_size, folder, board, signals, keep, timeout)
+    return Attempt(path, keep, timeout)

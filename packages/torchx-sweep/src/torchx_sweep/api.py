@@ -18,26 +18,19 @@ from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState
 from torchx_sweep.drivers.process import ensure_driver, locked, remove_files
-from torchx_sweep.elements import has_unusual_text, integer_parameters, make_apps
+from torchx_sweep.elements import integer_parameters, kind_of, make_apps
 from torchx_sweep.handles import find_sweep, handle_of, state_of, sweep_state
-from torchx_sweep.limits import (
-    check_count,
-    checked_limits,
-    largest_problem,
-    machine_limits,
-    usage,
-)
+from torchx_sweep.limits import check_count, checked_limits, excess, machine_limits, usage
 from torchx_sweep.parameters import (
     Axis,
     ParameterSet,
     combine,
     component_spelling,
     file_axis,
-    grid_axis,
     rows_axis,
     shortened,
+    text_axis,
     value_axis,
-    zip_axis,
 )
 from torchx_sweep.store import (
     AFTER_REASON,
@@ -61,7 +54,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_PARALLEL = 100
 # The check of a sweep makes at most this many dry runs, each of which takes some milliseconds.
 _MOST_KINDS = 1_000
-# At most this many local apps run at the same time: they are child processes of the driver.
+# This machine runs at most this many elements of a sweep at the same time.
 _MOST_LOCAL = 100
 _LONGEST_NAME = 24
 _POLL_SECONDS = (0.05, 2.0)
@@ -110,9 +103,6 @@ class SweepTimeoutError(TorchXError, TimeoutError):
             " (torchx sweep cancel ends it)"
         )
         self.status = status
-
-    def __str__(self) -> str:  # OSError.__str__ shows errno and strerror, which are not set
-        return str(self.args[0])
 
 
 @dataclass
@@ -247,7 +237,7 @@ def plan(
         found.fn, component_args, defaults, axes, sets, program=program, name=name, env=env
     )
     _check_sizes(apps, sets, bounds)
-    if is_local and any(usage(app).gpus for app in apps):
+    if is_local and any(usage(app)["gpus"] for app in apps):
         options.setdefault("auto_set_cuda_visible_devices", True)
     for app in apps:
         workspaces.set_workspace(app.roles, workspace)
@@ -434,22 +424,24 @@ def results(handle: str, states: Sequence[ElementState] = ()) -> list[ElementRec
         handle: The sweep's handle.
         states: Only elements in one of these states; empty means all.
     """
-    with Store() as store:
-        record = find_sweep(store, handle)
-        ensure_driver(store, record.id)
-        return store.elements(record.id, states)
+    return recorded(handle, states)[1]
 
 
-def element_app(handle: str, number: int) -> tuple[SweepRecord, AppDef]:
-    """Return the record of a sweep, and the app of one of its elements.
+def recorded(
+    handle: str, states: Sequence[ElementState] = (), limit: int = -1, **query: Any
+) -> tuple[SweepRecord, list[ElementRecord]]:
+    """Return the record of a sweep, and those of its elements that a query selects.
 
     Args:
         handle: The sweep's handle.
-        number: The number of the element.
+        states: Only elements in one of these states; empty means all.
+        limit: At most this many; -1 means all.
+        query: The other parameters of :meth:`.Store.elements`.
     """
     with Store() as store:
         record = find_sweep(store, handle)
-        return record, serialize.from_json(store.app(record.id, number))
+        ensure_driver(store, record.id)
+        return record, store.elements(record.id, states, limit, **query)
 
 
 def metrics(elements: Sequence[ElementRecord]) -> dict[int, dict[str, Any]]:
@@ -461,11 +453,18 @@ def metrics(elements: Sequence[ElementRecord]) -> dict[int, dict[str, Any]]:
     Args:
         elements: The elements, from :func:`results`.
     """
+    from torchx_kit.trackers.recorded import recorded as recorded_metrics
     from torchx_runner.default_tracker import readable_trackers
-    from torchx_sweep.output.metrics import read_metrics
     from torchx_sweep.output.tables import reserved_columns
 
-    return read_metrics(elements, readable_trackers(), reserved_columns(elements))
+    submitted = [element for element in elements if element.handle]
+    handles = [element.handle for element in submitted]
+    found = recorded_metrics(handles, readable_trackers(), reserved_columns(elements))
+    return {
+        element.number: {name: metric.last for name, metric in values.items()}
+        for element, values in zip(submitted, found, strict=True)
+        if values
+    }
 
 
 def log_lines(
@@ -508,6 +507,7 @@ def log_lines(
 def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
     counts = store.counts(record.id)
     failed = store.elements(record.id, [ElementState.FAILED], failures) if failures else []
+    is_shown = has_unfinished(counts) or record.note.startswith(AFTER_REASON)
     return SweepStatus(
         handle_of(record),
         record.component,
@@ -515,13 +515,8 @@ def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
         sweep_state(counts),
         counts,
         failed,
-        _note(record, counts),
+        record.note if is_shown else "",
     )
-
-
-def _note(record: SweepRecord, counts: Mapping[ElementState, int]) -> str:
-    """Return the note of :class:`SweepStatus`."""
-    return record.note if has_unfinished(counts) or record.note.startswith(AFTER_REASON) else ""
 
 
 def _checked_parallel(given: int | None, is_local: bool) -> int:
@@ -549,29 +544,34 @@ def _axes(
     if isinstance(grid, Mapping):
         axes = [value_axis({name: values}, "grid") for name, values in grid.items()]
     else:
-        axes = [grid_axis(text, integers, spelling) for text in grid]
+        axes = [text_axis([text], "--grid", integers, spelling) for text in grid]
     for group in zips:
         if isinstance(group, str):
             raise RequestError(f"zips has the text {group!r}; each item must be a list or a dict")
         if isinstance(group, Mapping):
             axes.append(value_axis(group, "zip"))
         else:
-            axes.append(zip_axis(group, integers, spelling))
+            axes.append(text_axis(group, "--zip", integers, spelling))
     if isinstance(rows, str):
         axes.append(file_axis(rows, confirmed, spelling))
     elif rows is not None:
-        axes.append(rows_axis(rows))
+        sets = [ParameterSet(dict(values or {}), f"rows[{i}]") for i, values in enumerate(rows)]
+        axes.append(rows_axis(sets, "rows"))
     return axes
 
 
 def _check_sizes(
     apps: Sequence[AppDef], sets: Sequence[ParameterSet], limits: Mapping[str, float]
 ) -> None:
-    problems = [
-        f"{parameters.origin}: {problem}"
-        for number, (app, parameters) in enumerate(zip(apps, sets, strict=True))
-        if (problem := largest_problem(number, usage(app), limits))
-    ]
+    problems = []
+    for number, (app, parameters) in enumerate(zip(apps, sets, strict=True)):
+        needed = usage(app)
+        name = excess(needed, limits)
+        if name:
+            problems.append(
+                f"{parameters.origin}: element {number} needs {name}={needed[name]}, but the limit"
+                f" is {limits[name]}; use a smaller resource or --limit {name}=N"
+            )
     if problems:
         raise RequestError(shortened(problems))
 
@@ -585,39 +585,25 @@ def _check_requests(
 ) -> None:
     """Make a dry run of one app of each kind; at most :data:`_MOST_KINDS` kinds are checked.
 
-    Apps of one kind differ only in arguments and in the values of environment variables. An app
-    with text that a process may be unable to receive is a kind of its own. The driver makes a dry
-    run of each element before its submission.
+    The driver makes a dry run of each element before its submission.
     """
     from torchx_runner.scripts import check_scripts
 
     kinds: dict[str, int] = {}
-    unusual = set()
     for number, app in enumerate(apps):
-        if len(kinds) >= _MOST_KINDS:
-            break
-        if has_unusual_text(app):
-            unusual.add(number)
-            kinds[f"element {number}"] = number
-        else:
-            kinds.setdefault(_kind(app), number)
+        if len(kinds) < _MOST_KINDS:
+            kinds.setdefault(kind_of(app), number)
     problems = []
     for number in kinds.values():
         try:
             info = runner.dryrun(apps[number], scheduler, cfg)
             check_scripts(runner.scheduler(scheduler), [info])
         except TorchXError as e:
-            if len(kinds) == 1 and not unusual:
+            if len(kinds) == 1:
                 raise
             problems.append(f"{sets[number].origin}: {one_line(e)}")
     if problems:
         raise RequestError(shortened(problems))
-
-
-def _kind(app: AppDef) -> str:
-    """Return a text that identifies the kind of an app; see :func:`_check_requests`."""
-    roles = [{**vars(r), "args": bool(r.args), "env": sorted(r.env)} for r in app.roles]
-    return repr({**vars(app), "roles": roles})
 
 
 def _with_built_workspaces(

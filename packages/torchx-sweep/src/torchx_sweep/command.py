@@ -37,18 +37,19 @@ from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
 from torchx_runner.default_tracker import job_variables
-from torchx_runner.submissions.journal import record_group
+from torchx_runner.submissions.journal import find_submission, record_group
+from torchx_specs.formats import serialize
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
 from torchx_sweep.arguments import ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits
-from torchx_sweep.output.comparison import element_subjects
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
     element_data,
     element_rows,
+    element_subject,
     element_values,
     status_data,
     status_text,
@@ -363,7 +364,7 @@ def _run_best(handle: str, text: str) -> None:
     elements = api.results(handle)
     metrics = api.metrics(elements)
     chosen = ranking.best(elements, element_values(elements, metrics), name, largest=largest)
-    record, app = api.element_app(handle, chosen.number)
+    record, [element] = api.recorded(handle, limit=1, first=chosen.number, with_apps=True)
     shown = ", ".join(f"{key}={shown_parameter(key, v)}" for key, v in chosen.parameters.items())
     logger.info("element %d is the best: %s", chosen.number, shown)
     cfg = {key: value for key, value in record.cfg.items() if key != "detach"}
@@ -380,7 +381,7 @@ def _run_best(handle: str, text: str) -> None:
             log=False,
             detach=False,
             output_format=TABLE,
-            app=app,
+            app=serialize.from_json(element.app),
         )
         submit(runner, request, no_wait=False)
 
@@ -459,13 +460,24 @@ def compare(
     apps: list[str] = []
     for handle in map(complete_handle, handles):
         if handle.startswith(f"{SCHEME}://"):
-            found[handle] = element_subjects(handle)
+            found[handle] = _element_subjects(handle)
         else:
             apps.append(resolve_handle(handle))
             found[apps[-1]] = []  # keeps the order
     found.update({subject.handle: [subject] for subject in app_subjects(apps)})
     subjects = [subject for own in found.values() for subject in own]
     write_comparison(subjects, show_all, with_metrics, output_format)
+
+
+def _element_subjects(handle: str) -> list[Subject]:
+    """Return the submitted elements of a sweep; the others are left out with a line."""
+    record, elements = api.recorded(handle, with_apps=True)
+    entry = find_submission(handle)
+    arguments = entry.arguments if entry else ()
+    submitted = [element for element in elements if element.handle]
+    if missing := len(elements) - len(submitted):
+        logger.info("%s: %d elements are not submitted yet", handle, missing)
+    return [element_subject(record, element, arguments) for element in submitted]
 
 
 command.add_command(run, "run")

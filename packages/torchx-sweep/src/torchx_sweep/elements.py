@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.components.materialize import component_args_from_str, materialize_appdef
@@ -119,18 +119,31 @@ def _options(texts: Sequence[str], parameters: ParameterSet) -> list[str]:
     return options
 
 
-def has_unusual_text(app: AppDef) -> bool:
-    """Return True if an argument or a variable may be impossible to pass to a process.
+def kind_of(app: AppDef) -> str:
+    """Return a text that is the same for apps that pass the same checks of a scheduler.
 
-    It is then not a string, or has a NUL character or a lone surrogate.
+    Such apps differ only in arguments and in values of variables that every process can receive.
     """
-    for role in app.roles:
-        if not isinstance(role.args, (list, tuple)) or not isinstance(role.env, Mapping):
-            return True
-        for text in (*role.args, *role.env.values()):
-            if not isinstance(text, str) or text_problem(text, "a process"):
-                return True
-    return False
+    try:
+        roles = [
+            {
+                **vars(role),
+                "args": [type(role.args), bool(role.args), *_unusual(role.args)],
+                "env": [*role.env, *_unusual(role.env.values())],
+            }
+            for role in app.roles
+        ]
+    except (AttributeError, TypeError):  # the check reports values of wrong types
+        return repr(app)
+    return repr({**vars(app), "roles": roles})
+
+
+def _unusual(texts: Iterable[object]) -> list[object]:
+    """Return the values that it may be impossible to pass to a process.
+
+    Such a value is not a string, or has a NUL character or a lone surrogate.
+    """
+    return [t for t in texts if not isinstance(t, str) or text_problem(t, "a process")]
 
 
 def shown_value(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""Handles of sweeps: ``sweep://SESSION/ID``."""
+"""Handles of sweeps, ``sweep://SESSION/ID``, and apps that are known by their names only."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_runner.submissions.journal import numbered_submission
@@ -12,6 +13,8 @@ from torchx_sweep.store import ElementState, Store, SweepRecord, has_unfinished
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.schedulers import ListAppResponse
 
 SCHEME = "sweep"
 
@@ -99,3 +102,34 @@ def sweep_state(counts: dict[ElementState, int]) -> AppState:
     if ElementState.FAILED in counts:
         return AppState.FAILED
     return AppState.CANCELLED if ElementState.CANCELLED in counts else AppState.SUCCEEDED
+
+
+def find_apps(
+    runner: Runner, scheduler: str, cfg: Mapping[str, CfgVal], names: Collection[str]
+) -> tuple[dict[str, ListAppResponse], bool]:
+    """Return the apps of interrupted submissions by name, and whether the result is complete.
+
+    The result counts as incomplete if the scheduler lists apps, but gives no name of an app, and no
+    app was found by its id.
+
+    Args:
+        runner: Lists the apps.
+        scheduler: Name of the scheduler.
+        cfg: Options of the scheduler.
+        names: The names, each of which belongs to one app at most.
+
+    Raises:
+        TorchXError: The apps cannot be listed.
+    """
+    apps = runner.list(scheduler, cfg)
+    found: dict[str, ListAppResponse] = {}
+    for app in apps:
+        if app.name in names:
+            found[app.name] = app
+            continue
+        # An id may have a queue or namespace before the name: "queue:name-x7f".
+        app_id = app.app_id.rpartition(":")[2]
+        for end in (i for i, character in enumerate(f"{app_id}-") if character == "-"):
+            if app_id[:end] in names:
+                found[app_id[:end]] = app
+    return found, bool(found) or not apps or any(app.name for app in apps)

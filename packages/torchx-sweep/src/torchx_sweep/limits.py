@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from torchx_cli.output.ranking import with_numbers
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.text_values import split_pairs
 
@@ -18,24 +20,10 @@ ON_THIS_MACHINE = frozenset({"local_cwd", "local_docker"})
 _GPU_DEVICE = re.compile(r"nvidia\d+\Z")
 
 
-class Usage(NamedTuple):
-    """The resources of all replicas of an app."""
-
-    cpus: float = 0
-    gpus: int = 0
-    memMB: int = 0  # noqa: N815 - the name of the field of Resource
-
-    def __add__(self, other: object) -> Usage:
-        if not isinstance(other, Usage):
-            return NotImplemented
-        return Usage(self.cpus + other.cpus, self.gpus + other.gpus, self.memMB + other.memMB)
-
-    def excess(self, limits: Mapping[str, float]) -> str | None:
-        """Return the name of the first resource that exceeds its limit, or None."""
-        for name, limit in limits.items():
-            if getattr(self, name) > limit:
-                return name
-        return None
+#: The names of the resources that ``--limit`` limits, which are the keys of :data:`Usage`.
+RESOURCES = ("cpus", "gpus", "memMB")
+#: The resources of all replicas of an app.
+Usage = Counter[str]
 
 
 def usage(app: AppDef) -> Usage:
@@ -48,28 +36,32 @@ def usage(app: AppDef) -> Usage:
     for role in app.roles:
         resource, n = role.resource, role.num_replicas
         cpus = resource.cpu if resource.cpu > 0 else 1
-        total += Usage(n * cpus, n * max(0, resource.gpu), n * max(0, resource.memMB))
+        total += Usage(
+            cpus=n * cpus, gpus=n * max(0, resource.gpu), memMB=n * max(0, resource.memMB)
+        )
     return total
 
 
-def parse_limits(texts: Iterable[str]) -> dict[str, float]:
+def excess(needed: Usage, limits: Mapping[str, float]) -> str | None:
+    """Return the name of the first resource that exceeds its limit, or None."""
+    return next((name for name, limit in limits.items() if needed[name] > limit), None)
+
+
+def parse_limits(texts: Iterable[str]) -> dict[str, Any]:
     """Return the limits in values of ``--limit``, such as ``cpus=8,gpus=2,memMB=16000``.
 
+    A value that is no number stays a text, which :func:`checked_limits` refuses.
+
     Raises:
-        RequestError: A text is malformed, a name is unknown, or a limit is not a valid number.
+        RequestError: A text is malformed.
     """
-    limits: dict[str, float] = {}
+    limits: dict[str, Any] = {}
     for text in texts:
         try:
-            pairs = split_pairs(text)
+            limits.update(split_pairs(text))
         except ValueError as e:
             raise RequestError(f"--limit: {e}") from None
-        for name, value in pairs:
-            try:
-                limits[name] = float(value) if "." in value else int(value)
-            except ValueError:
-                raise RequestError(f"--limit {name}={value}: must be a number, 0 or more") from None
-    return checked_limits(limits)
+    return with_numbers([limits])[0]
 
 
 def checked_limits(limits: Mapping[str, float]) -> dict[str, float]:
@@ -79,10 +71,10 @@ def checked_limits(limits: Mapping[str, float]) -> dict[str, float]:
         RequestError: A name is unknown, or a limit is not a number.
     """
     for name, limit in limits.items():
-        if name not in Usage._fields:
+        if name not in RESOURCES:
             raise RequestError(
-                f"limits: unknown resource '{name}';{nearest(name, Usage._fields)} resources:"
-                f" {', '.join(Usage._fields)}"
+                f"limits: unknown resource '{name}';{nearest(name, RESOURCES)} resources:"
+                f" {', '.join(RESOURCES)}"
             )
         if name == "cpus" and isinstance(limit, float) and limit >= 0:
             continue
@@ -115,20 +107,3 @@ def _count_gpus() -> int:
         return sum(1 for name in os.listdir("/dev") if _GPU_DEVICE.match(name))
     except OSError:
         return 0
-
-
-def largest_problem(number: int, element: Usage, limits: Mapping[str, float]) -> str | None:
-    """Return why an element can never run within the limits, or None if it can.
-
-    Args:
-        number: The element's number.
-        element: The element's resources.
-        limits: The limits.
-    """
-    name = element.excess(limits)
-    if name is None:
-        return None
-    return (
-        f"element {number} needs {name}={getattr(element, name)}, but the limit is"
-        f" {limits[name]}; use a smaller resource or --limit {name}=N"
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import math
 import os
@@ -41,52 +40,20 @@ class ParameterSet(NamedTuple):
     origin: str
 
 
-class Axis:
+class Axis(NamedTuple):
     """Parameters that change together, and their values.
 
-    Args:
-        columns: The values of each parameter; all have the same length.
+    Attributes:
         option: The option that defines the axis, for error messages.
+        names: The names of the parameters.
+        size: The number of sets.
+        row: Returns the set at an index.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], option: str) -> None:
-        self.columns = dict(columns)
-        self.option = option
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def row(self, i: int) -> dict[str, Any]:
-        """Return the values of all parameters at index ``i``."""
-        return {name: values[i] for name, values in self.columns.items()}
-
-    def origin(self, i: int) -> str:
-        """Return a text that identifies the values at index ``i``, for error messages."""
-        return ", ".join(f"{name}={value}" for name, value in self.row(i).items())
-
-
-class RowsAxis(Axis):
-    """Sets of parameters, which may have different names.
-
-    Args:
-        rows: Where each set comes from, for error messages, and its values.
-        option: The option that defines the axis, for error messages.
-    """
-
-    def __init__(self, rows: Sequence[tuple[str, Mapping[str, Any]]], option: str) -> None:
-        super().__init__({name: () for _, values in rows for name in values}, option)
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row(self, i: int) -> dict[str, Any]:
-        """Return the values of the set at index ``i``."""
-        return dict(self._rows[i][1])
-
-    def origin(self, i: int) -> str:
-        """Return where the set at index ``i`` comes from."""
-        return self._rows[i][0]
+    option: str
+    names: Collection[str]
+    size: int
+    row: Callable[[int], ParameterSet]
 
 
 def component_spelling(name: str) -> str:
@@ -94,50 +61,34 @@ def component_spelling(name: str) -> str:
     return name.replace("-", "_")
 
 
-def grid_axis(
-    text: str,
+def text_axis(
+    texts: Sequence[str],
+    option: str,
     integers: Collection[str] | None = (),
     spelling: Callable[[str], str] = component_spelling,
 ) -> Axis:
-    """Return the axis of ``--grid NAME=VALUES``.
+    """Return the axis of ``--grid NAME=VALUES``, or of ``--zip NAME=VALUES NAME=VALUES...``.
 
     ``VALUES`` is a list such as ``1e-3,1e-4``. For a parameter of type int, it may be a range as in
     Python: ``0:8`` has the values 0 to 7, and ``0:8:2`` has 0, 2, 4 and 6.
 
     Args:
-        text: The text after ``--grid``.
+        texts: The texts after the option.
+        option: The option.
         integers: Names of the parameters of type int; None means that any may be a range.
         spelling: Returns the name of a parameter from the text before ``=``.
 
     Raises:
-        RequestError: The text is malformed, or has no values.
-    """
-    name, values = _name_and_values(text, "--grid", integers, spelling)
-    return Axis({name: values}, "--grid")
-
-
-def zip_axis(
-    texts: Sequence[str],
-    integers: Collection[str] | None = (),
-    spelling: Callable[[str], str] = component_spelling,
-) -> Axis:
-    """Return the axis of ``--zip NAME=VALUES NAME=VALUES...``, whose parameters change together.
-
-    Args:
-        texts: The texts after ``--zip``, each as for ``--grid``.
-        integers: Names of the parameters of type int; None means that any may be a range.
-        spelling: As for :func:`grid_axis`.
-
-    Raises:
-        RequestError: A text is malformed, a name is repeated, or the numbers of values differ.
+        RequestError: A text is malformed, has no values or repeats a name, or the numbers of values
+            differ.
     """
     columns: dict[str, Sequence[Any]] = {}
     for text in texts:
-        name, values = _name_and_values(text, "--zip", integers, spelling)
+        name, values = _name_and_values(text, option, integers, spelling)
         if name in columns:
-            raise RequestError(f"--zip has the parameter '{name}' twice")
+            raise RequestError(f"{option} has the parameter '{name}' twice")
         columns[name] = values
-    return value_axis(columns, "--zip")
+    return value_axis(columns, option)
 
 
 def value_axis(columns: Mapping[str, Sequence[Any]], option: str) -> Axis:
@@ -158,27 +109,32 @@ def value_axis(columns: Mapping[str, Sequence[Any]], option: str) -> Axis:
             raise RequestError(
                 f"{option}: the values of the parameter '{name}' are {values!r:.100}; give a list"
             )
-    lengths = {name: len(values) for name, values in columns.items()}
-    for name, length in lengths.items():
-        if not length:
+        if not len(values):
             raise RequestError(f"{option}: the parameter '{name}' has no values")
+    lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise RequestError(f"{option} needs equally many values of each parameter; {counts}")
     if not lengths:
         raise RequestError(f"{option} has no parameters; write NAME=VALUE,VALUE")
-    return Axis(columns, option)
+
+    def row(i: int) -> ParameterSet:
+        values = {name: column[i] for name, column in columns.items()}
+        return ParameterSet(values, ", ".join(f"{name}={value}" for name, value in values.items()))
+
+    return Axis(option, columns, min(lengths.values()), row)
 
 
-def rows_axis(rows: Sequence[Mapping[str, Any]]) -> Axis:
+def rows_axis(rows: Sequence[ParameterSet], option: str) -> Axis:
     """Return sets of parameters, which may have different names, as one axis.
 
     Raises:
         RequestError: There are no sets, or one of them is empty.
     """
-    if not rows or not all(rows):
-        raise RequestError("rows has no set of parameters, or a set without parameters")
-    return RowsAxis([(f"rows[{i}]", values) for i, values in enumerate(rows)], "rows")
+    if not rows or not all(row.values for row in rows):
+        raise RequestError(f"{option} has no set of parameters, or a set without parameters")
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    return Axis(option, names, len(rows), rows.__getitem__)
 
 
 def file_axis(
@@ -201,7 +157,7 @@ def file_axis(
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (".csv", ".jsonl", ".ndjson"):
         raise RequestError(f"--from {path}: the name must end in .csv, .jsonl or .ndjson")
-    rows: list[tuple[str, dict[str, Any]]] = []
+    rows: list[ParameterSet] = []
     problems: list[str] = []
     try:
         # A byte that is not UTF-8 becomes a surrogate, so that the line of the byte is known.
@@ -215,7 +171,7 @@ def file_axis(
                         problems.append("the following lines were not checked")
                         break
                 elif not problems:
-                    rows.append((f"{path}:{line}", row))
+                    rows.append(ParameterSet(row, f"{path}:{line}"))
                     if not confirmed:
                         _check_count(len(rows), "at least ")
     except OSError as e:
@@ -224,7 +180,7 @@ def file_axis(
         raise RequestError(problems)
     if not rows:
         raise RequestError(f"--from {path}: the file has no rows")
-    return RowsAxis(rows, f"--from {path}")
+    return rows_axis(rows, f"--from {path}")
 
 
 def combine(
@@ -246,11 +202,11 @@ def combine(
         raise RequestError("a sweep needs parameters: give --grid, --zip or --from")
     seen: dict[str, str] = {}
     for axis in axes:
-        for name in axis.columns:
+        for name in axis.names:
             if name in seen:
                 raise RequestError(f"the parameter '{name}' is in {seen[name]} and {axis.option}")
             seen[name] = axis.option
-    total = math.prod(len(axis) for axis in axes)
+    total = math.prod(axis.size for axis in axes)
     if sample is not None and sample < 1:
         raise RequestError(f"--sample is {sample}; it must be a number, 1 or more")
     chosen: Sequence[int]
@@ -285,7 +241,7 @@ def check_names(axes: Sequence[Axis], component: str, names: Collection[str]) ->
         RequestError: Names are unknown; the message lists the first :data:`MOST_PROBLEMS` of them.
     """
     known = set(names)
-    unknown = [(axis, name) for axis in axes for name in axis.columns if name not in known]
+    unknown = [(axis, name) for axis in axes for name in axis.names if name not in known]
     problems = [
         f"{axis.option}: {component} has no parameter '{name}';{nearest(name, names)} parameters:"
         f" {', '.join(names) or 'none'}"
@@ -337,9 +293,10 @@ def _parameter_set(axes: Sequence[Axis], index: int) -> ParameterSet:
     values: dict[str, Any] = {}
     origins: list[str] = []
     for axis in reversed(axes):
-        index, i = divmod(index, len(axis))
-        values = {**axis.row(i), **values}
-        origins.insert(0, axis.origin(i))
+        index, i = divmod(index, axis.size)
+        part = axis.row(i)
+        values = {**part.values, **values}
+        origins.insert(0, part.origin)
     return ParameterSet(values, ", ".join(origins))
 
 
@@ -355,69 +312,65 @@ def _lines(file: TextIO, path: str) -> Iterator[str]:
 def _csv_rows(
     lines: Iterator[str], spelling: Callable[[str], str]
 ) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    reader = csv.reader(lines, strict=True)
-    try:
-        header = [spelling(name.strip()) for name in next(reader, [])]
-    except csv.Error as e:
-        yield 1, str(e)
+    records = _csv_records(lines)
+    _, header = next(records, (1, []))
+    if isinstance(header, str):
+        yield 1, header
         return
-    if _has_other_bytes("".join(header)):
-        yield 1, _NOT_UTF_8
-        return
-    repeated = _repeated(header)
-    if not header or repeated or "" in header:
+    names = [spelling(name.strip()) for name in header]
+    repeated = _repeated(names)
+    if not names or repeated or "" in names:
         problem = f"repeats {', '.join(sorted(repeated))}" if any(repeated) else "lacks names"
         yield 1, f"the header {problem}; the first line must name the parameters"
         return
-    end = reader.line_num
-    while True:
-        line = end + 1  # a quoted value may contain newlines
-        try:
-            row = next(reader, None)
-        except csv.Error as e:
-            yield line, f"not CSV: {e}"
-            return
-        if row is None:
-            return
-        end = reader.line_num
-        if not row:
-            continue
-        if _has_other_bytes("".join(row)):
-            yield line, _NOT_UTF_8
-        elif len(row) != len(header):
-            yield line, f"{len(row)} values, but the header has {len(header)} names"
-        else:
-            yield line, dict(zip(header, row, strict=True))
+    for line, row in records:
+        if isinstance(row, str):
+            yield line, row
+        elif row and len(row) != len(names):
+            yield line, f"{len(row)} values, but the header has {len(names)} names"
+        elif row:
+            yield line, dict(zip(names, row, strict=True))
+
+
+def _csv_records(lines: Iterator[str]) -> Iterator[tuple[int, list[str] | str]]:
+    reader = csv.reader(lines, strict=True)
+    line = 1
+    try:
+        for row in reader:
+            yield line, _NOT_UTF_8 if _has_other_bytes("".join(row)) else row
+            line = reader.line_num + 1  # a quoted value may contain newlines
+    except csv.Error as e:
+        yield line, f"not CSV: {e}"
 
 
 def _json_rows(
     lines: Iterator[str], spelling: Callable[[str], str]
 ) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for line, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        if _has_other_bytes(text):
-            yield line, _NOT_UTF_8
-            continue
-        names: list[str] = []
-        try:
-            row = json.loads(text, object_pairs_hook=functools.partial(_json_object, names))
-        except (ValueError, RecursionError) as e:
-            yield line, f"not JSON: {e}"
-            continue
-        if not isinstance(row, dict) or not row:
-            yield line, 'must be a JSON object with the parameters, such as {"lr": 0.001}'
-        elif names:
-            yield line, f"repeats {', '.join(names)}"
-        else:
-            twins = _repeated(map(spelling, row))
-            renamed = {spelling(name): value for name, value in row.items()}
-            yield line, f"repeats {', '.join(twins)}" if twins else renamed
+        if text.strip():
+            yield line, _json_row(text, spelling)
 
 
-def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict, and add its repeated names to ``repeated``."""
-    repeated += _repeated(name for name, _ in pairs)
+def _json_row(text: str, spelling: Callable[[str], str]) -> dict[str, Any] | str:
+    """Return the parameters in a line, or its problem."""
+    if _has_other_bytes(text):
+        return _NOT_UTF_8
+    try:
+        row = json.loads(text, object_pairs_hook=_json_object)
+    except (ValueError, RecursionError) as e:
+        return f"not JSON: {e}"
+    if not isinstance(row, dict) or not row:
+        return 'must be a JSON object with the parameters, such as {"lr": 0.001}'
+    twins = _repeated(map(spelling, row))
+    if twins:
+        return f"repeats {', '.join(twins)}"
+    return {spelling(name): value for name, value in row.items()}
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    repeated = _repeated(name for name, _ in pairs)
+    if repeated:
+        raise ValueError(f"an object repeats {', '.join(repeated)}")
     return dict(pairs)
 
 

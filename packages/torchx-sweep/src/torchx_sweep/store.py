@@ -18,37 +18,39 @@ from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 
-_VERSION = 2
+_VERSION = 3
 # How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
 # elements.
 _BUSY_SECONDS = 120.0
 
-_SCHEMA = """
-CREATE TABLE sweeps (
+# Processes may create the tables at the same time.
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS sweeps (
     id TEXT PRIMARY KEY,
     session TEXT NOT NULL,
     component TEXT NOT NULL,
     scheduler TEXT NOT NULL,
-    cfg TEXT NOT NULL,
+    cfg TORCHX_JSON NOT NULL,
     folder TEXT NOT NULL,
     created REAL NOT NULL,
-    max_parallel INTEGER,
+    max_parallel INTEGER NOT NULL,
     retries INTEGER NOT NULL,
-    limits TEXT NOT NULL,
-    after TEXT NOT NULL,
+    limits TORCHX_JSON NOT NULL,
+    after TORCHX_JSON NOT NULL,
     cancelled INTEGER NOT NULL DEFAULT 0,
     note TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE elements (
+CREATE TABLE IF NOT EXISTS elements (
     sweep TEXT NOT NULL,
     number INTEGER NOT NULL,
-    parameters TEXT NOT NULL,
-    state TEXT NOT NULL DEFAULT 'QUEUED',
+    parameters TORCHX_JSON NOT NULL,
+    state TORCHX_STATE NOT NULL DEFAULT 'QUEUED',
     attempt INTEGER NOT NULL DEFAULT 0,
     retries INTEGER NOT NULL DEFAULT 0,
     submission TEXT NOT NULL UNIQUE,
     handle TEXT NOT NULL DEFAULT '',
-    earlier TEXT NOT NULL DEFAULT '',
+    earlier TORCHX_JSON NOT NULL DEFAULT '[]',
     reason TEXT NOT NULL DEFAULT '',
     submitted REAL,
     started REAL,
@@ -56,16 +58,14 @@ CREATE TABLE elements (
     app TEXT NOT NULL,
     PRIMARY KEY (sweep, number)
 ) WITHOUT ROWID;
-CREATE INDEX elements_by_state ON elements (sweep, state, number);
+CREATE INDEX IF NOT EXISTS elements_by_state ON elements (sweep, state, number);
+PRAGMA user_version = {_VERSION};
+COMMIT;
 """
 _COLUMNS = (
     "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, started,"
     " ended, retries"
 )
-# The types of the values in a row. Damage of a file can change the type of a value.
-_OPTIONAL_TIME = (float, type(None))
-_SWEEP_TYPES = (*[str] * 6, float, (int, type(None)), int, str, str, int, str)
-_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, *[_OPTIONAL_TIME] * 3, int, str)
 # Errors of SQLite that have other causes than damage: the disk, the permissions, other processes.
 _ENVIRONMENT = re.compile("full|I/O|readonly|unable to open|locked")
 
@@ -82,6 +82,21 @@ class ElementState(str, Enum):
     CANCELLED = "CANCELLED"
 
 
+def _read_state(content: bytes) -> ElementState:
+    return ElementState(content.decode())
+
+
+# sqlite3 calls these functions for values of columns with these types.
+sqlite3.register_converter("TORCHX_JSON", json.loads)
+sqlite3.register_converter("TORCHX_STATE", _read_state)
+# The types of the values in a row. Damage of a file can change the type of a value.
+_OPTIONAL_TIME = (float, type(None))
+_SWEEP_TYPES = (*[str] * 4, dict, str, float, int, int, dict, list, int, str)
+_ELEMENT_TYPES = (
+    *(int, dict, ElementState, int, str, str, list, str),
+    *[_OPTIONAL_TIME] * 3,
+    *(int, str),
+)
 #: The states of elements that have not ended.
 UNFINISHED = tuple(ElementState)[:4]
 #: How the note of a sweep begins that was cancelled because of the app of ``--after``.
@@ -109,7 +124,7 @@ class SweepRecord:
         cfg: Options of the scheduler.
         folder: The working directory of the client and of the driver.
         created: When the sweep was created, in seconds since the epoch.
-        max_parallel: How many elements may run at the same time; None means any number.
+        max_parallel: How many elements may run at the same time.
         retries: How many times a failed element is submitted again.
         limits: The largest sum of ``cpus``, ``gpus`` and ``memMB`` of running elements.
         after: The handle of an app or sweep that must end first, and its required outcome (``ok``,
@@ -125,7 +140,7 @@ class SweepRecord:
     cfg: dict[str, Any]
     folder: str
     created: float
-    max_parallel: int | None
+    max_parallel: int
     retries: int
     limits: dict[str, float]
     after: list[str]
@@ -135,7 +150,7 @@ class SweepRecord:
 
 @dataclass
 class ElementRecord:
-    """An element, without its AppDef.
+    """An element.
 
     Args:
         number: The element's number in the sweep, from 0.
@@ -151,6 +166,7 @@ class ElementRecord:
         ended: When the app ended, in seconds since the epoch; None before that. If the scheduler
             does not know the time, this is the time at which the driver saw the end.
         retries: How many times the driver has retried the element since a client queued it.
+        app: The AppDef as JSON; empty unless it was requested.
     """
 
     number: int
@@ -165,6 +181,7 @@ class ElementRecord:
     started: float | None = None
     ended: float | None = None
     retries: int = 0
+    app: str = ""
 
 
 class StoreError(BackendError):
@@ -190,7 +207,12 @@ class Store:
             raise StoreError(f"cannot open {self._path}: {e.strerror or e}") from None
         self._file = (status.st_dev, status.st_ino)
         with self._errors():
-            self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+            self._db = sqlite3.connect(
+                self._path,
+                timeout=_BUSY_SECONDS,
+                isolation_level="IMMEDIATE",
+                detect_types=sqlite3.PARSE_DECLTYPES,
+            )
         try:
             self._open()
         except BaseException:
@@ -202,9 +224,9 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._create()
-        elif version != _VERSION:
+            if version == 0:
+                self._db.executescript(_SCHEMA)
+        if version not in (0, _VERSION):
             raise StoreError(
                 f"{self._path} has version {version}, but this torchx-sweep reads version"
                 f" {_VERSION}; upgrade torchx-sweep, or set another TORCHX_HOME"
@@ -233,15 +255,6 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _create(self) -> None:
-        with self.transaction():
-            # Another process may have created the tables meanwhile.
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in _SCHEMA.split(";\n"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version={_VERSION}")
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -265,29 +278,25 @@ class Store:
 
     def _select(self, query: str, values: Sequence[Any], types: Sequence[Any]) -> list[Any]:
         """Return rows whose values have the given types."""
-        with self._errors():
-            rows = self._db.execute(query, values).fetchall()
+        try:
+            with self._errors():
+                rows = self._db.execute(query, values).fetchall()
+        except ValueError as e:  # of a converter
+            raise self._damaged(e) from e
         for row in rows:
             if not all(map(isinstance, row, types)):
                 raise self._damaged("a value has the wrong type")
         return rows
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         """Run the ``with`` block as one transaction: all its changes are written, or none.
 
         Raises:
             StoreError: The database cannot be written, for example because the disk is full.
         """
-        with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._errors(), self._db:
+            yield
 
     # The following methods read and write sweeps.
 
@@ -302,7 +311,7 @@ class Store:
             sweep: The sweep.
             elements: The parameters, submission id and AppDef (JSON) of each element.
         """
-        with self.transaction():
+        with self._transaction():
             self._db.execute(
                 "INSERT INTO sweeps VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
@@ -341,36 +350,15 @@ class Store:
 
     def _sweeps(self, condition: str, values: Sequence[Any]) -> list[SweepRecord]:
         query = f"SELECT * FROM sweeps {condition}"  # noqa: S608 - constants
-        found = []
-        for row in self._select(query, values, _SWEEP_TYPES):
-            record = SweepRecord(*row)
-            record.cfg = self._json(row[4], dict)
-            record.limits = self._json(row[9], dict)
-            record.after = self._json(row[10], list)
-            record.cancelled = bool(record.cancelled)
+        found = [SweepRecord(*row) for row in self._select(query, values, _SWEEP_TYPES)]
+        for record in found:
             if not record.id.isalnum():  # it becomes a part of paths
                 raise self._damaged(f"{record.id!r} is not the id of a sweep")
-            found.append(record)
         return found
-
-    def _json(self, text: str, kind: type) -> Any:
-        try:
-            value = json.loads(text)
-        except ValueError as e:
-            raise self._damaged(e) from None
-        if not isinstance(value, kind):
-            raise self._damaged(f"{text[:40]!r} is not a {kind.__name__}")
-        return value
-
-    def _state(self, text: str) -> ElementState:
-        try:
-            return ElementState(text)
-        except ValueError as e:
-            raise self._damaged(e) from None
 
     def set_note(self, sweep_id: str, note: str) -> None:
         """Record why the driver submits nothing at present; an empty note removes the reason."""
-        with self.transaction():
+        with self._transaction():
             self._db.execute("UPDATE sweeps SET note = ? WHERE id = ?", (note, sweep_id))
 
     def is_cancelled(self, sweep_id: str) -> bool:
@@ -383,7 +371,7 @@ class Store:
 
     def cancel(self, sweep_id: str, reason: str = "cancelled") -> None:
         """Mark a sweep as cancelled, and cancel its queued elements."""
-        with self.transaction():
+        with self._transaction():
             self._db.execute("UPDATE sweeps SET cancelled = 1 WHERE id = ?", (sweep_id,))
             self._db.execute(
                 "UPDATE elements SET state = 'CANCELLED', reason = ?, ended = ?"
@@ -393,15 +381,14 @@ class Store:
 
     def delete(self, sweep_id: str) -> None:
         """Delete the rows of a sweep."""
-        with self.transaction():
+        with self._transaction():
             self._db.execute("DELETE FROM sweeps WHERE id = ?", (sweep_id,))
             self._db.execute("DELETE FROM elements WHERE sweep = ?", (sweep_id,))
 
     def counts(self, sweep_id: str) -> dict[ElementState, int]:
         """Return how many elements are in each state."""
         query = "SELECT state, count(*) FROM elements WHERE sweep = ? GROUP BY state"
-        rows = self._select(query, (sweep_id,), (str, int))
-        found = {self._state(text): count for text, count in rows}
+        found = dict(self._select(query, (sweep_id,), (ElementState, int)))
         return {state: found[state] for state in ElementState if state in found}
 
     def last_end(self, sweep_id: str) -> float:
@@ -413,7 +400,13 @@ class Store:
     # The following methods read and write elements.
 
     def elements(
-        self, sweep_id: str, states: Sequence[ElementState] = (), limit: int = -1
+        self,
+        sweep_id: str,
+        states: Sequence[ElementState] = (),
+        limit: int = -1,
+        *,
+        first: int = 0,
+        with_apps: bool = False,
     ) -> list[ElementRecord]:
         """Return elements, ordered by number.
 
@@ -421,38 +414,17 @@ class Store:
             sweep_id: The sweep.
             states: Only elements in one of these states; empty means all.
             limit: At most this many; -1 means all.
+            first: The smallest number.
+            with_apps: Whether to read the AppDefs, too.
         """
-        return [element for element, _ in self._elements(_COLUMNS, sweep_id, states, limit)]
-
-    def apps(
-        self, sweep_id: str, states: Sequence[ElementState] = (), limit: int = -1
-    ) -> list[tuple[ElementRecord, str]]:
-        """Return elements as :meth:`elements` does, each with its AppDef as JSON."""
-        return self._elements(f"{_COLUMNS}, app", sweep_id, states, limit)
-
-    def app(self, sweep_id: str, number: int) -> str:
-        """Return the AppDef of one element as JSON."""
-        query = "SELECT app FROM elements WHERE sweep = ? AND number = ?"
-        [(text,)] = self._select(query, (sweep_id, number), (str,))
-        return str(text)
-
-    def _elements(
-        self, columns: str, sweep_id: str, states: Sequence[ElementState], limit: int
-    ) -> list[tuple[ElementRecord, str]]:
+        columns = f"{_COLUMNS}, app" if with_apps else _COLUMNS
         condition = f" AND state IN ({','.join('?' * len(states))})" if states else ""
         query = (
-            f"SELECT {columns} FROM elements WHERE sweep = ?{condition}"  # noqa: S608 - constants
-            " ORDER BY number LIMIT ?"
+            f"SELECT {columns} FROM elements"  # noqa: S608 - constants
+            f" WHERE sweep = ? AND number >= ?{condition} ORDER BY number LIMIT ?"
         )
-        values = (sweep_id, *(state.value for state in states), limit)
-        found = []
-        for row in self._select(query, values, _ELEMENT_TYPES):
-            record = ElementRecord(*row[:12])
-            record.parameters = self._json(row[1], dict)
-            record.state = self._state(row[2])
-            record.earlier = row[6].split("\n") if row[6] else []
-            found.append((record, row[12] if len(row) > 12 else ""))
-        return found
+        values = (sweep_id, first, *(state.value for state in states), limit)
+        return [ElementRecord(*row) for row in self._select(query, values, _ELEMENT_TYPES)]
 
     def claim(
         self,
@@ -470,7 +442,7 @@ class Store:
             changed: Other elements, which are written in the same transaction.
         """
         claimed = set()
-        with self.transaction():
+        with self._transaction():
             self._update(sweep_id, changed)
             for element in elements:
                 found = self._db.execute(
@@ -484,7 +456,7 @@ class Store:
 
     def update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
         """Write the state, attempts, handles, times and reasons of elements in one transaction."""
-        with self.transaction():
+        with self._transaction():
             self._update(sweep_id, elements)
 
     def _update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
@@ -498,7 +470,7 @@ class Store:
                     e.attempt,
                     e.submission,
                     e.handle,
-                    "\n".join(e.earlier),
+                    json.dumps(e.earlier),
                     masked_text(e.reason),
                     e.submitted,
                     e.started,
@@ -517,7 +489,7 @@ class Store:
         Returns:
             How many elements were queued.
         """
-        with self.transaction():
+        with self._transaction():
             self._db.execute("UPDATE sweeps SET cancelled = 0, note = '' WHERE id = ?", (sweep_id,))
             records = self.elements(sweep_id, states)
             for record in records:

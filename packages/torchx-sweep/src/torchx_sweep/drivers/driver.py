@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import math
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import (
@@ -20,8 +22,8 @@ from torchx_specs.errors import (
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_sweep.limits import ON_THIS_MACHINE, Usage, usage
-from torchx_sweep.search import find_apps
+from torchx_sweep.handles import find_apps, state_of
+from torchx_sweep.limits import ON_THIS_MACHINE, Usage, excess, usage
 from torchx_sweep.store import (
     AFTER_REASON,
     ElementRecord,
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_runner import Runner
-    from torchx_specs.model.app import AppDef, AppDryRunInfo
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.schedulers import ListAppResponse
     from torchx_sweep.store import SweepRecord
 
 logger = logging.getLogger(__name__)
@@ -64,8 +68,8 @@ _VISIBLE_SECONDS = 30.0
 # How long an app on this machine may wait for its start if its submission was interrupted, in
 # seconds. After that, the driver cancels the app, because nobody will start it.
 _START_SECONDS = 30.0
-# How many queued elements the driver reads at once; if it submits arrays, the second number, which
-# is also the largest number of elements of an array.
+# How many queued elements the driver reads at once; if the scheduler limits the running elements of
+# arrays, the second number, which is also the largest number of elements of an array.
 _FETCHED = 64
 _LARGEST_ARRAY = 10_000
 # How long a busy driver collects changes of elements, in seconds. Only the claim of an element
@@ -77,16 +81,11 @@ _BACKEND_RETRIES = 8
 _BACKEND_PAUSE = 1.0
 _LONGEST_BACKEND_PAUSE = 60.0
 _LONGEST_REASON = 500
-# The end of the reason of a running element whose submission was interrupted.
+# The reason of an unfinished element whose submission a killed driver has interrupted. The
+# scheduler may cancel the app of such an element, or never start it; see _cancel_unstarted().
 _INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
 # Pause after an error of the database, such as a full disk, in seconds.
 _STORE_PAUSE = 2.0
-# The state of an element whose app has ended, by the state of the app.
-_STATES = {
-    AppState.SUCCEEDED: ElementState.SUCCEEDED,
-    AppState.FAILED: ElementState.FAILED,
-    AppState.CANCELLED: ElementState.CANCELLED,
-}
 # The states of an app that has not ended.
 _UNFINISHED_STATES = (
     AppState.UNSUBMITTED,
@@ -124,13 +123,9 @@ class Driver:
         self._previous = previous
         self._clock = clock
         self._sleep = sleep
-        features = runner.features(sweep.scheduler)
-        # Whether the scheduler submits many elements in one request, and whether one array may have
-        # more elements than max_parallel.
-        self._submits_arrays = bool(features.arrays)
-        self._fills_arrays = bool(features.array_limit) or (
-            sweep.max_parallel is None and not sweep.limits
-        )
+        self._features = features = runner.features(sweep.scheduler)
+        # How many elements the driver may submit by one request.
+        self._largest = _LARGEST_ARRAY if features.arrays else 1
         # A scheduler that can watch apps answers quickly.
         self._longest_pause = _LONGEST_LOCAL_PAUSE if features.watch else _LONGEST_PAUSE
         self._running: dict[int, ElementRecord] = {}
@@ -141,25 +136,22 @@ class Driver:
         self._queue: deque[tuple[ElementRecord, AppDef, Usage]] = deque()
         self._usages: dict[int, Usage] = {}
         self._changed: dict[int, ElementRecord] = {}
-        # The elements whose submission a killed driver has interrupted. The scheduler may cancel
-        # the app of such an element, or never start it; see _cancel_unstarted().
-        self._interrupted: set[int] = set()
         # When the app of each element was recorded, by the clock.
         self._recorded: dict[int, float] = {}
-        self._cancelled: set[int] = set()
-        self._backend_errors: dict[int, int] = {}
-        # Number of consecutive submissions that failed with a CapacityError.
+        # The handles of the apps that the driver has cancelled.
+        self._cancelled: set[str] = set()
+        # The numbers of errors of the backend, by number of the element.
+        self._errors: Counter[int] = Counter()
+        # Number of consecutive submissions that failed.
         self._refusals = 0
         self._written = 0.0
         self._pause = _FIRST_PAUSE
         self._next_poll = 0.0
         self._hold_until = 0.0
-        self._next_after = 0.0
         self._program_deadline = 0.0
-        self._is_released = not sweep.after
-        # Options that make the backend hold the elements until the app of --after ends. If this is
-        # None, the driver holds the elements.
-        self._dependent_cfg: Mapping[str, CfgVal] | None = None
+        self._next_after = 0.0 if sweep.after else math.inf
+        # The options of the scheduler. None: the elements wait for the app of --after.
+        self._cfg: Mapping[str, CfgVal] | None = None if sweep.after else sweep.cfg
         self._note = sweep.note
 
     def run(self) -> None:
@@ -221,157 +213,94 @@ class Driver:
             ended = self._clock()
             # At most a tenth of the time is spent on polls.
             self._next_poll = ended + max(self._pause, 9 * (ended - began))
-        if not self._is_released and self._clock() >= self._next_after:
+        if self._clock() >= self._next_after:
             self._check_after()
         return self._start_queued() or has_ended
 
     # The following methods start elements.
 
     def _start_queued(self) -> bool:
-        if self._uncertain or self._clock() < self._hold_until:
+        """Submit the next elements by one request, and return True if there are any."""
+        if self._cfg is None or self._uncertain or self._clock() < self._hold_until:
             return False
-        if not self._is_released and self._dependent_cfg is None:
+        count, limit = self._choose()
+        if not count:
             return False
-        chosen = self._choose()
-        if not chosen:
-            return False
-        claimed = self._claim(chosen)
-        chosen = [(element, app) for element, app in chosen if element.number in claimed]
-        if self._submits_arrays:
-            self._start_together(chosen)
-            return True
-        for element, app in chosen:
-            if self._hold_until > self._clock():
-                # The submission of an earlier element failed with an error of the backend.
-                self._requeue(element)
-                continue
-            self._start(element, app)
-            if self._clock() - self._written > _WRITE_SECONDS:
-                # Ignore an error, because the other claimed elements must start. The changes stay
-                # in memory, and run() writes them later.
-                with contextlib.suppress(StoreError):
-                    self._flush()
-        return True
-
-    def _claim(self, chosen: Sequence[tuple[ElementRecord, AppDef]]) -> set[int]:
-        """Claim the elements to start next, and write all changes in the same transaction.
-
-        Returns:
-            The numbers of the claimed elements.
-
-        Raises:
-            StoreError: The database cannot be written; nothing was claimed.
-        """
-        elements = [element for element, _ in chosen]
-        try:
-            claimed = self._store.claim(self._sweep.id, elements, self._changed.values())
-        except StoreError:
-            self._queue.clear()
-            raise
+        chosen = [element for element, _, _ in itertools.islice(self._queue, count)]
+        # The changes are written in the same transaction.
+        claimed = self._store.claim(self._sweep.id, chosen, self._changed.values())
         self._changed.clear()
         self._written = self._clock()
-        return claimed
-
-    def _choose(self) -> list[tuple[ElementRecord, AppDef]]:
-        """Return the next queued elements that fit the limits and max_parallel, by number."""
-        sweep = self._sweep
-        # The scheduler limits each array separately, so the next array is only submitted if nothing
-        # is running. All elements of an array need the same resources.
-        is_array = self._submits_arrays and self._fills_arrays and not self._running
-        if not self._queue:
-            limit = _LARGEST_ARRAY if is_array else _FETCHED
-            for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
-                app = serialize.from_json(text)
-                self._queue.append((element, app, usage(app)))
-        chosen: list[tuple[ElementRecord, AppDef]] = []
-        if not self._queue:
-            return chosen
-        used = sum((self._usages[number] for number in self._running), Usage())
-        while self._queue and len(chosen) < _LARGEST_ARRAY:
-            element, app, needed = self._queue[0]
-            if is_array:
-                if chosen and needed != self._usages[chosen[0][0].number]:
-                    break
-            else:
-                count = len(self._running) + len(chosen)
-                if sweep.max_parallel is not None and count >= sweep.max_parallel:
-                    break
-                if (used + needed).excess(sweep.limits):
-                    break
-                used += needed
-            self._usages[element.number] = needed
-            chosen.append((element, app))
-            self._queue.popleft()
-        return chosen
-
-    def _start(self, element: ElementRecord, app: AppDef) -> None:
-        info = self._dryrun(element, app)
-        if info is None:
-            return
-        began = time.time()
-        try:
-            handle = self._runner.schedule(info)
-        except Exception as e:
-            self._on_error([element], e)
-        else:
-            self._on_submitted(element, handle, began)
-
-    def _start_together(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
-        """Submit elements with one call of :meth:`Runner.schedule_many`, and empty the list."""
         elements: deque[ElementRecord] = deque()
         infos = []
-        chosen.reverse()
-        while chosen:
-            element, app = chosen.pop()  # a dry run has a copy of the app
-            info = self._dryrun(element, app)
-            if info is not None:
-                elements.append(element)
-                infos.append(info)
-        if not elements:
-            return
-        needed = self._usages[elements[0].number]
-        free = self._free_slots(needed) if self._fills_arrays else None
-        handles = self._runner.schedule_many(infos, free)
+        for _ in chosen:
+            element, app, needed = self._queue.popleft()  # a dry run has a copy of the app
+            if element.number not in claimed:
+                continue
+            app.name, element.reason = element.submission, ""
+            try:
+                infos.append(self._runner.dryrun(app, self._sweep.scheduler, self._cfg))
+            except Exception as e:
+                self._on_invalid(element, e)
+                continue
+            elements.append(element)
+            self._usages[element.number] = needed
         began = time.time()
         try:
-            for handle in handles:
+            for handle in self._runner.schedule_many(infos, limit):
                 self._on_submitted(elements.popleft(), handle, began)
                 began = time.time()
         except Exception as e:
             if elements:
                 self._on_error(elements, e)
+        return True
 
-    def _free_slots(self, needed: Usage) -> int | None:
-        """Return how many more elements with these needs may run; None means any number."""
-        sweep = self._sweep
-        used = sum((self._usages[number] for number in self._running), Usage())
-        free = [
-            (limit - getattr(used, name)) // getattr(needed, name)
-            for name, limit in sweep.limits.items()
-            if getattr(needed, name)
-        ]
-        if sweep.max_parallel is not None:
-            free.append(sweep.max_parallel - len(self._running))
-        return max(1, min(free)) if free else None
+    def _choose(self) -> tuple[int, int | None]:
+        """Choose the elements of the next request.
 
-    def _dryrun(self, element: ElementRecord, app: AppDef) -> AppDryRunInfo[Any] | None:
-        """Return the request for an element.
-
-        If the dry run fails, end the element and return None. But if the machine of the scheduler
-        cannot be reached, queue it again.
+        Returns:
+            How many elements of the queue to submit; and how many of them the scheduler may run at
+            the same time, None for all.
         """
-        app.name = element.submission
-        try:
-            cfg = self._dependent_cfg or self._sweep.cfg
-            return self._runner.dryrun(app, self._sweep.scheduler, cfg)
-        except Exception as e:
-            if isinstance(e, BackendError) and not isinstance(e, RequestError):
-                self._hold_back([element], f"element {element.number} waits: {_reason_of(e)}")
-            else:
-                self._end(element, ElementState.FAILED, _reason_of(e), may_retry=False)
-            return None
+        sweep = self._sweep
+        # The scheduler limits each array separately, so the next array is only submitted if nothing
+        # is running. All elements of an array need the same resources.
+        is_array = self._largest > 1 and self._features.array_limit and not self._running
+        if not self._queue:
+            limit = _LARGEST_ARRAY if is_array else _FETCHED
+            for element in self._store.elements(
+                sweep.id, [ElementState.QUEUED], limit, with_apps=True
+            ):
+                app = serialize.from_json(element.app)
+                self._queue.append((element, app, usage(app)))
+        if self._queue and is_array:
+            first = self._queue[0][2]
+            alike = itertools.takewhile(lambda item: item[2] == first, self._queue)
+            rooms = [limit // first[name] for name, limit in sweep.limits.items() if first[name]]
+            return sum(1 for _ in alike), max(1, int(min([sweep.max_parallel, *rooms])))
+        used = sum((self._usages[number] for number in self._running), Usage())
+        free = min(sweep.max_parallel - len(self._running), self._largest)
+        count = 0
+        for _, _, needed in itertools.islice(self._queue, max(0, free)):
+            used += needed
+            if excess(used, sweep.limits):
+                break
+            count += 1
+        return count, None
 
-    def _on_error(self, elements: Iterable[ElementRecord], error: Exception) -> None:
+    def _on_invalid(self, element: ElementRecord, error: Exception) -> None:
+        """End an element whose dry run failed.
+
+        But if the machine of the scheduler cannot be reached, queue the element again.
+        """
+        reason = _reason_of(error)
+        if isinstance(error, BackendError) and not isinstance(error, RequestError):
+            self._requeue([element])
+            self._hold_back(f"element {element.number} waits: {reason}")
+        else:
+            self._end(element, ElementState.FAILED, reason, may_retry=False)
+
+    def _on_error(self, elements: deque[ElementRecord], error: Exception) -> None:
         """Queue or end elements whose submission failed, or look for their apps later.
 
         The kind of the error decides this.
@@ -380,29 +309,31 @@ class Driver:
             elements: The elements that were not submitted; the error is about the first one.
             error: The error.
         """
+        reason = _reason_of(error)
         if isinstance(error, CapacityError):
-            note = f"a limit on your jobs holds the other elements back: {_reason_of(error)}"
-            self._hold_back(list(elements), note)
+            self._requeue(elements)
+            self._hold_back(f"a limit on your jobs holds the other elements back: {reason}")
         elif isinstance(error, TorchXError) and (
             isinstance(error, RequestError) or not isinstance(error, BackendError)
         ):
-            first, *others = elements
-            self._end(first, ElementState.FAILED, _reason_of(error), may_retry=False)
+            self._end(elements.popleft(), ElementState.FAILED, reason, may_retry=False)
             # It is unknown whether the other elements have the same error, so they are submitted
             # one by one.
-            self._submits_arrays = False
-            for element in others:
-                self._requeue(element)
+            self._largest = 1
+            self._requeue(elements)
         else:
-            self._on_backend_error(list(elements), error)
+            for element in elements:
+                self._errors[element.number] += 1
+                element.reason = reason
+                self._uncertain[element.number] = element
+            more = f" and {len(elements) - 1} more elements" if len(elements) > 1 else ""
+            self._hold_back(f"element {elements[0].number}{more} could not be submitted: {reason}")
 
-    def _hold_back(self, elements: Sequence[ElementRecord], note: str) -> None:
-        """Queue elements again that the scheduler did not get, and pause the queue."""
+    def _hold_back(self, note: str) -> None:
+        """Pause the queue, longer after each consecutive error."""
         pause = min(_BACKEND_PAUSE * 2**self._refusals, _LONGEST_BACKEND_PAUSE)
         self._refusals += 1
         self._hold_until = self._clock() + pause
-        for element in elements:
-            self._requeue(element)
         self._set_note(note)
 
     def _on_submitted(self, element: ElementRecord, handle: str, submitted: float) -> None:
@@ -418,29 +349,11 @@ class Driver:
         element.handle = handle
         element.state = ElementState.SUBMITTED
         element.submitted = submitted
-        if element.number in self._interrupted:
-            # This driver may be killed, too, before it sees that the app was cancelled.
-            element.reason = _INTERRUPTED
         self._running[element.number] = self._changed[element.number] = element
         self._recorded[element.number] = self._clock()
         self._refusals = 0
-        if self._backend_errors.pop(element.number, None) or self._note:
-            self._set_note("")
-
-    def _on_backend_error(self, elements: Sequence[ElementRecord], error: Exception) -> None:
-        """Pause the queue, and mark the submissions as uncertain: they may have succeeded."""
-        reason = _reason_of(error)
-        errors = 0
-        for element in elements:
-            errors = self._backend_errors.get(element.number, 0) + 1
-            self._backend_errors[element.number] = errors
-            element.reason = reason
-            self._uncertain[element.number] = element
-        pause = min(_BACKEND_PAUSE * 2 ** (errors - 1), _LONGEST_BACKEND_PAUSE)
-        self._hold_until = self._clock() + pause
-        first, others = elements[0].number, len(elements) - 1
-        more = f" and {others} more elements" if others else ""
-        self._set_note(f"element {first}{more} could not be submitted: {reason}")
+        del self._errors[element.number]
+        self._set_note("")
 
     def _check_after(self) -> None:
         """Release the queue if the app of ``--after`` has ended with the required outcome.
@@ -449,7 +362,6 @@ class Driver:
         the backend supports dependencies, let the backend hold the elements.
         """
         from torchx_cli.launch.after import After
-        from torchx_sweep.handles import state_of
 
         self._next_after = self._clock() + _AFTER_PAUSE
         handle, required = self._sweep.after
@@ -461,11 +373,11 @@ class Driver:
         except Exception as e:
             self._set_note(f"waiting for {handle}, whose state is unknown: {_reason_of(e)}")
             return
-        self._dependent_cfg = None
         if After(handle, required).is_met(state):
-            self._is_released = True
+            self._cfg, self._next_after = self._sweep.cfg, math.inf
             self._set_note("")
             return
+        self._cfg = None
         outcome = "does not exist" if state is None else f"is {state.name}"
         reason = f"{AFTER_REASON}{handle}:{required}: this app {outcome}"
         self._store.cancel(self._sweep.id, reason)
@@ -477,11 +389,10 @@ class Driver:
         If the backend cannot do this, the elements stay in the queue.
         """
         backend, _, app_id = parse_app_handle(handle)
-        can_hold = backend == self._sweep.scheduler and self._runner.features(backend).dependencies
-        if self._dependent_cfg is None and can_hold:
+        if self._cfg is None and backend == self._sweep.scheduler and self._features.dependencies:
             scheduler = self._runner.scheduler(backend)
-            self._dependent_cfg = scheduler.with_dependency(self._sweep.cfg, app_id, required)
-        if self._dependent_cfg is None:
+            self._cfg = scheduler.with_dependency(self._sweep.cfg, app_id, required)
+        if self._cfg is None:
             self._set_note(f"waiting for {handle}, which is {state.name}")
 
     # The following methods notice or cause the ends of elements.
@@ -494,38 +405,51 @@ class Driver:
                 # an error, the changes stay in memory, and run() writes them later.
                 with contextlib.suppress(StoreError):
                     self._flush()
-            app = listed.get(element.handle)
-            if app is not None and not self._was_interrupted_here(element):
-                if app.state in _UNFINISHED_STATES:
-                    self._set_unfinished(element, app.state)
-                    continue
-                # A query would only tell the reason, which is known.
-                times = (getattr(app, "started", None), getattr(app, "ended", None))
-                if app.state is AppState.CANCELLED and element.number in self._cancelled:
-                    self._end(element, ElementState.CANCELLED, "cancelled", times=times)
-                    continue
-                if app.state is AppState.SUCCEEDED and None not in times:
-                    self._end(element, ElementState.SUCCEEDED, "", times=times)
-                    continue
-            try:
-                status = self._runner.status(element.handle)
-            except Exception as e:
-                self._set_note(f"the state of {element.handle} is unknown: {_reason_of(e)}")
-                return
+            status: AppStatus | ListAppResponse | None = listed.get(element.handle)
+            if status is None or not self._is_enough(element, status):
+                try:
+                    status = self._runner.status(element.handle)
+                except Exception as e:
+                    self._set_note(f"the state of {element.handle} is unknown: {_reason_of(e)}")
+                    return
             if status is None:
                 if self._age(element) > _VISIBLE_SECONDS:
                     self._end(element, ElementState.FAILED, "the app does not exist any more")
-            elif status.state in _STATES:
-                state, reason = _STATES[status.state], one_line(status.message or "")
-                has_started = status.started is not None
-                if state is ElementState.CANCELLED and self._is_ended_by_kill(element, has_started):
-                    state = ElementState.FAILED
-                    reason = reason or "its app was cancelled"
-                    reason = f"the driver of the sweep was killed: {reason}"
-                self._end(element, state, reason, times=(status.started, status.ended))
+            elif is_terminal(status.state):
+                self._end_as(element, status)
             else:
-                self._set_unfinished(element, status.state)
+                is_running = status.state is AppState.RUNNING
+                state = ElementState.RUNNING if is_running else ElementState.SUBMITTED
+                if element.state is not state:
+                    element.state = state
+                    self._changed[element.number] = element
                 self._cancel_unstarted(element, status.state)
+
+    def _is_enough(self, element: ElementRecord, app: AppStatus | ListAppResponse) -> bool:
+        """Return True if a query would not tell more about an app than the scheduler's list."""
+        if self._was_interrupted_here(element):
+            return False
+        if app.state is AppState.SUCCEEDED:
+            return None not in (app.started, app.ended)
+        if app.state is AppState.CANCELLED:
+            return element.handle in self._cancelled
+        return app.state in _UNFINISHED_STATES
+
+    def _end_as(self, element: ElementRecord, status: AppStatus | ListAppResponse) -> None:
+        """Record the end of an element whose app has ended with this status."""
+        state = ElementState(status.state.name)
+        reason = one_line(getattr(status, "message", "") or "")
+        if state is ElementState.CANCELLED:
+            reason = reason or "cancelled"
+            # A killed driver may have left the app of another machine incomplete, so that its
+            # scheduler has cancelled the app before its start.
+            depends_on_driver = self._was_interrupted_here(element) or (
+                element.reason == _INTERRUPTED and status.started is None
+            )
+            if depends_on_driver and not self._store.is_cancelled(self._sweep.id):
+                state = ElementState.FAILED
+                reason = f"the driver of the sweep was killed: {reason}"
+        self._end(element, state, reason, times=(status.started, status.ended))
 
     def _age(self, element: ElementRecord) -> float:
         """Return the seconds since the app of an element was recorded."""
@@ -545,14 +469,7 @@ class Driver:
             except Exception as e:
                 self._set_note(f"{element.handle} could not be cancelled: {_reason_of(e)}")
 
-    def _set_unfinished(self, element: ElementRecord, app: AppState) -> None:
-        """Record whether the app of an element runs, or waits for its scheduler."""
-        state = ElementState.RUNNING if app is AppState.RUNNING else ElementState.SUBMITTED
-        if element.state is not state:
-            element.state = state
-            self._changed[element.number] = element
-
-    def _listed(self) -> Mapping[str, Any]:
+    def _listed(self) -> Mapping[str, ListAppResponse]:
         """Return the apps in the scheduler's list, by their handles.
 
         The result is empty if the apps cannot be listed.
@@ -564,26 +481,9 @@ class Driver:
             return {}
         return {app.app_handle: app for app in apps}
 
-    def _is_ended_by_kill(self, element: ElementRecord, has_started: bool) -> bool:
-        """Return True if a cancelled app ended because a driver was killed.
-
-        A killed driver may have left the app of another machine incomplete, so that its scheduler
-        has cancelled it before its start.
-
-        Args:
-            element: The element, whose app is CANCELLED.
-            has_started: Whether a replica of the app has started.
-        """
-        depends_on_driver = self._was_interrupted_here(element) or (
-            element.number in self._interrupted and not has_started
-        )
-        return depends_on_driver and not self._store.is_cancelled(self._sweep.id)
-
     def _was_interrupted_here(self, element: ElementRecord) -> bool:
         """Return True if a killed driver has interrupted a submission to this machine."""
-        if element.number not in self._interrupted:
-            return False
-        return parse_app_handle(element.handle).scheduler_backend in ON_THIS_MACHINE
+        return element.reason == _INTERRUPTED and self._sweep.scheduler in ON_THIS_MACHINE
 
     def _end(
         self,
@@ -605,8 +505,6 @@ class Driver:
         number = element.number
         self._running.pop(number, None)
         self._usages.pop(number, None)
-        self._interrupted.discard(number)
-        self._cancelled.discard(number)
         self._recorded.pop(number, None)
         # Remove the app: the runner would keep the AppDef of every element in memory.
         self._runner.forget(element.handle)
@@ -625,43 +523,40 @@ class Driver:
         self._changed[number] = element
 
     def _cancel_running(self) -> None:
-        handles = {
-            number: element.handle
-            for number, element in self._running.items()
-            if number not in self._cancelled
-        }
+        handles = {element.handle for element in self._running.values()} - self._cancelled
         if not handles:
             return
         try:
-            self._runner.cancel_many(handles.values())
+            self._runner.cancel_many(handles)
         except Exception as e:
             self._set_note(f"{len(handles)} apps could not be cancelled: {_reason_of(e)}")
             return
-        self._cancelled.update(handles)
+        self._cancelled |= handles
 
     # The following methods handle elements whose submission was interrupted.
 
     def _recover(self) -> None:
         """Take over the elements of a driver that was killed."""
         states = [ElementState.STARTING, ElementState.SUBMITTED, ElementState.RUNNING]
-        for element, text in self._store.apps(self._sweep.id, states, -1):
-            self._usages[element.number] = usage(serialize.from_json(text))
-            is_running = element.state is not ElementState.STARTING
-            (self._running if is_running else self._uncertain)[element.number] = element
+        for element in self._store.elements(self._sweep.id, states, with_apps=True):
+            self._usages[element.number] = usage(serialize.from_json(element.app))
             # A killed driver has recorded the app soon after the submission.
             age = time.time() - (element.submitted or 0.0)
             self._recorded[element.number] = self._clock() - age
-            if not is_running or element.reason.endswith(_INTERRUPTED):
-                self._interrupted.add(element.number)
+            if element.state is ElementState.STARTING:
+                element.reason = _INTERRUPTED
+                self._uncertain[element.number] = element
+            else:
+                self._running[element.number] = element
         # A request of the killed driver may still be on its way.
         self._hold_until = self._clock() + _SETTLE_SECONDS
         self._program_deadline = self._clock() + _PROGRAM_SECONDS
 
-    def _requeue(self, element: ElementRecord) -> None:
-        """Queue an element whose submission had no effect; its submission id stays the same."""
-        self._interrupted.discard(element.number)
-        element.state = ElementState.QUEUED
-        self._changed[element.number] = element
+    def _requeue(self, elements: Iterable[ElementRecord]) -> None:
+        """Queue elements whose submission had no effect; the submission ids stay the same."""
+        for element in elements:
+            element.state = ElementState.QUEUED
+            self._changed[element.number] = element
 
     def _resolve_uncertain(self) -> None:
         """Look for the apps of interrupted submissions; queue or end elements without an app."""
@@ -695,10 +590,10 @@ class Driver:
                     " apps: look for its app before you rerun the element",
                     may_retry=False,
                 )
-            elif self._backend_errors.get(element.number, 0) > _BACKEND_RETRIES:
+            elif self._errors[element.number] > _BACKEND_RETRIES:
                 self._end(element, ElementState.FAILED, element.reason, may_retry=False)
             else:
-                self._requeue(element)
+                self._requeue([element])
         self._flush()
 
     # The following methods write changes to the database.

@@ -12,16 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from pathlib import Path
 
 from torchx_kit.home import TORCHX_HOME
 from torchx_kit.scripts.python_program import python_program
 from torchx_specs.errors import BackendError
 from torchx_sweep.store import Store, has_unfinished
-
-if TYPE_CHECKING:
-    from torchx_runner import Runner
 
 _PROGRAM = python_program(__name__)
 # With Python's default thresholds, the search for reference cycles takes a tenth of the driver's
@@ -29,14 +26,9 @@ _PROGRAM = python_program(__name__)
 _GC_THRESHOLDS = (20_000, 10, 10)
 
 
-def lock_path(sweep_id: str) -> str:
-    """Return the path of the file that the driver of a sweep locks."""
-    return str(TORCHX_HOME("sweeps") / f"{sweep_id}.lock")
-
-
-def log_path(sweep_id: str) -> str:
-    """Return the path of the driver's log."""
-    return str(TORCHX_HOME("sweeps") / f"{sweep_id}.log")
+def _file_of(sweep_id: str, suffix: str) -> Path:
+    """Return the path of the file that the driver locks (``lock``), or of its log (``log``)."""
+    return TORCHX_HOME("sweeps") / f"{sweep_id}.{suffix}"
 
 
 @contextmanager
@@ -48,19 +40,15 @@ def locked(sweep_id: str, wait: bool = False, inherited: int | None = None) -> I
         wait: Whether to wait until the other process releases the lock.
         inherited: The descriptor of the lock, if the process that started this one has taken it.
     """
-    fd = inherited
-    if fd is None:
-        fd = os.open(lock_path(sweep_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if inherited is None:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield None
-                return
-        yield fd
-    finally:
-        os.close(fd)
+    path = _file_of(sweep_id, "lock")
+    with open(path if inherited is None else inherited, "ab", opener=_private) as file:
+        try:
+            # An inherited descriptor has the lock already.
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield None
+            return
+        yield file.fileno()
 
 
 def ensure_driver(store: Store, sweep_id: str) -> None:
@@ -79,7 +67,7 @@ def ensure_driver(store: Store, sweep_id: str) -> None:
         if lock is None:
             return
         try:
-            with open(log_path(sweep_id), "ab", opener=_private) as log:
+            with open(_file_of(sweep_id, "log"), "ab", opener=_private) as log:
                 process = subprocess.Popen(
                     [sys.executable or "python3", "-c", _PROGRAM, sweep_id, str(lock)],
                     stdin=subprocess.DEVNULL,
@@ -101,9 +89,8 @@ def _private(path: str, flags: int) -> int:
 
 def remove_files(sweep_id: str) -> None:
     """Remove the lock file and the log of a sweep that was deleted."""
-    for path in (log_path(sweep_id), lock_path(sweep_id)):
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    for suffix in ("log", "lock"):
+        _file_of(sweep_id, suffix).unlink(missing_ok=True)
 
 
 def drive(sweep_id: str, lock: int | None = None) -> None:
@@ -114,37 +101,26 @@ def drive(sweep_id: str, lock: int | None = None) -> None:
         lock: The descriptor of the sweep's lock, if this process has inherited it.
     """
     from torchx_runner.api import Runner
-
-    with Store() as store:
-        sweep = store.sweep(sweep_id)
-        if sweep is not None:
-            with Runner(sweep.session) as runner:
-                _drive(store, sweep_id, runner, lock)
-
-
-def _drive(store: Store, sweep_id: str, runner: Runner, lock: int | None) -> None:
     from torchx_sweep.drivers.driver import Driver
 
-    while not store.is_deleted():
+    with Store() as store:
         with locked(sweep_id, inherited=lock) as held:
             sweep = store.sweep(sweep_id)
             if held is None or sweep is None:
                 return
-            Driver(store, sweep, runner, _replace_pid(sweep_id)).run()
-        lock = None
+            with Runner(sweep.session) as runner:
+                Driver(store, sweep, runner, _replace_pid(sweep_id)).run()
         # A client may have queued elements while this process still held the lock. That client has
         # started no driver.
-        if not has_unfinished(store.counts(sweep_id)):
-            return
+        if not store.is_deleted():
+            ensure_driver(store, sweep_id)
 
 
 def _replace_pid(sweep_id: str) -> int:
     """Write the id of this process to the lock file; return that of the last driver, or 0."""
-    with open(lock_path(sweep_id), "r+", encoding="ascii") as file:
-        previous = file.read().strip()
-        file.seek(0)
-        file.truncate()
-        file.write(f"{os.getpid()}\n")
+    path = _file_of(sweep_id, "lock")
+    previous = path.read_text().strip()
+    path.write_text(f"{os.getpid()}\n")
     return int(previous) if previous.isdigit() else 0
 
 

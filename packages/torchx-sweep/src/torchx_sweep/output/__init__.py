@@ -1,1 +1,1 @@
-"""The elements of sweeps as tables and data, with the metrics of trackers."""
+"""The elements of sweeps as tables and data."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchx_cli.commands.submissions.compare import Subject
 from torchx_cli.output.printing import Column, json_data, rfc3339, row_data, table_cells
 from torchx_kit.times import moment
+from torchx_runner.submissions.journal import Submission
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
-from torchx_sweep.store import ElementRecord, ElementState
+from torchx_sweep.store import ElementRecord, ElementState, SweepRecord
 
 if TYPE_CHECKING:
     from torchx_sweep.api import SweepStatus
@@ -95,6 +99,29 @@ def element_rows(
         *_LAST_COLUMNS,
     )
     return table_cells(columns, elements)
+
+
+def element_subject(
+    sweep: SweepRecord, element: ElementRecord, arguments: Sequence[str]
+) -> Subject:
+    """Return an element as an app that ``torchx compare`` shows.
+
+    Args:
+        sweep: The sweep.
+        element: The element, with its AppDef and a handle.
+        arguments: The arguments that all elements share.
+    """
+    submission = Submission(
+        element.handle,
+        element.submission,
+        datetime.fromtimestamp(element.submitted or sweep.created, timezone.utc),
+        cfg=sweep.cfg,
+        app=json.loads(element.app),
+        component=sweep.component,
+        arguments=tuple(arguments),
+    )
+    outcome = (element.state.value, element_duration(element))
+    return Subject(element.handle, submission, element.parameters, outcome)
 
 
 def _parameter_names(elements: Sequence[ElementRecord]) -> list[str]:
