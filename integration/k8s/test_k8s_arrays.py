@@ -13,9 +13,8 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s.arrays import request as arrays
+from torchx_sched_k8s import arrays, submit
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_sched_k8s.submission import submit
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 

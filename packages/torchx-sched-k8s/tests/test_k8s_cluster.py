@@ -248,6 +248,7 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     api.kubeconfig.write_text(yaml.safe_dump(config))
     api.answer("POST", "", lambda request: (201, request.body))
     api.answer("PATCH", "-main", {})
+    api.answer("GET", "/v1/namespaces/default/jobs", {"items": []})
     role = Role("main", "busybox:1", entrypoint="true")
     app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
     assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")

@@ -244,7 +244,6 @@ class AppWrapperBackend(Backend):
     name = "mcad"
     api_version = API_VERSION
     kind = "AppWrapper"
-    plural = "appwrappers"
     missing = (
         "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
         " scheduler kubernetes"

@@ -33,7 +33,6 @@ class Backend(ABC):
         name: Value of the option ``job_api``.
         api_version: The field ``apiVersion`` of the objects.
         kind: The field ``kind`` of the objects.
-        plural: Plural name of the kind.
         missing: What to do if the API is not installed in the cluster; empty if every cluster has
             the API.
         index_label: Label of a pod that holds the index of the replica.
@@ -42,13 +41,13 @@ class Backend(ABC):
     name: ClassVar[str]
     api_version: ClassVar[str]
     kind: ClassVar[str]
-    plural: ClassVar[str]
     missing: ClassVar[str] = ""
     index_label: ClassVar[str] = COMPLETION_INDEX
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """Return the API path of all objects in a namespace, or of one object."""
-        return object_path(f"/apis/{self.api_version}", namespace, self.plural, name, subresource)
+        plural = f"{self.kind.lower()}s"
+        return object_path(f"/apis/{self.api_version}", namespace, plural, name, subresource)
 
     # The request.
 

@@ -1,10 +1,18 @@
-"""The backend ``batch``: plain Jobs, on any cluster, and a headless Service."""
+"""The backend ``batch``: plain Jobs, on any cluster, and a headless Service.
+
+An app of plain Jobs consists of several objects. The Job that is created first has a label and an
+annotation until all objects exist and all Jobs were started. If the client is killed before that,
+status shows the unfinished submission, and the next submission of an app with this name on the same
+machine removes it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.submitter import has_ended, this_process
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
     Supervision,
@@ -26,6 +34,7 @@ from torchx_sched_k8s.cluster.labels import (
     MIN_PARALLELISM,
     ORGANIZATION,
     annotations_of,
+    json_annotation,
     labels_of,
     object_labels,
     object_path,
@@ -49,7 +58,6 @@ from torchx_sched_k8s.status.views import (
     role_name_of,
     role_of_job,
 )
-from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
@@ -121,6 +129,10 @@ def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> Non
         job["metadata"]["annotations"][MIN_PARALLELISM] = str(role.min_replicas)
 
 
+#: Marks the first Job of an unfinished submission.
+LABEL_UNFINISHED = "torchx.pytorch.org/unfinished"
+#: JSON with the submitting process (machine, pid, start time) and the names of the app's Jobs.
+ANNOTATION_SUBMISSION = "torchx.pytorch.org/submission"
 #: Label of the Jobs of a JobSet.
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 
@@ -131,7 +143,6 @@ class BatchBackend(Backend):
     name = "batch"
     api_version = "batch/v1"
     kind = "Job"
-    plural = "jobs"
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         restarted = is_restarted(app, opts)
@@ -363,3 +374,59 @@ def _indices(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
+
+
+def unfinished_mark(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the labels and annotations that mark the first Job of a submission.
+
+    Args:
+        jobs: All Jobs of the app.
+    """
+    submission = {**this_process(), "jobs": [str(job["metadata"]["name"]) for job in jobs]}
+    return {
+        "labels": {LABEL_UNFINISHED: "true"},
+        "annotations": {ANNOTATION_SUBMISSION: json.dumps(submission)},
+    }
+
+
+def finished_mark() -> dict[str, Any]:
+    """Return the merge patch that removes the mark from the first Job's metadata."""
+    return {
+        "labels": {LABEL_UNFINISHED: None},
+        "annotations": {ANNOTATION_SUBMISSION: None},
+    }
+
+
+def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the status message of an unfinished submission; empty if the submission is finished.
+
+    Args:
+        jobs: The existing Jobs of the app.
+    """
+    jobs = list(jobs)
+    first = next((job for job in jobs if LABEL_UNFINISHED in labels_of(job)), None)
+    if first is None:
+        return ""
+    submission = _submission_of(first)
+    names = submission.get("jobs") or []
+    existing = {str(job["metadata"]["name"]) for job in jobs}
+    count = sum(name in existing for name in names)
+    machine = str(submission.get("machine") or "").partition(" ")[0] or "an unknown machine"
+    return (
+        f"its submission is not finished ({count} of {len(names)} Jobs exist); if process"
+        f" {submission.get('pid')} on {machine} has ended, submit the app again or delete it"
+    )
+
+
+def is_abandoned(job: Mapping[str, Any]) -> bool:
+    """Return whether the process that created the first Job of a submission has ended.
+
+    The result is False for a process of another machine or container, which may still run, and for
+    a Job without the record of a submission.
+    """
+    return has_ended(_submission_of(job)) is True
+
+
+def _submission_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    submission = json_annotation(job, ANNOTATION_SUBMISSION)
+    return submission if isinstance(submission, dict) else {}

@@ -67,7 +67,6 @@ class JobSetBackend(Backend):
     name = "jobset"
     api_version = API_VERSION
     kind = "JobSet"
-    plural = "jobsets"
     missing = (
         "JobSet is not installed in this cluster in the version v1alpha2: install it, or use"
         " job_api=batch"

@@ -80,7 +80,6 @@ class VolcanoBackend(Backend):
     name = "volcano"
     api_version = API_VERSION
     kind = "Job"
-    plural = "jobs"
     missing = (
         "Volcano is not installed in this cluster in the version v1alpha1: install it, or use"
         " job_api=batch, which uses Kueue's queues"

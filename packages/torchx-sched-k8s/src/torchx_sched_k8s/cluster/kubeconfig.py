@@ -19,7 +19,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from torchx_sched_k8s.cluster import contexts
 from torchx_sched_k8s.cluster.errors import NoClusterError
-from torchx_specs.errors import BackendError, RequestError, nearest, one_line
+from torchx_specs.errors import RequestError, nearest, one_line
 
 _POOL = 1024
 
@@ -61,19 +61,17 @@ def _load(config: Any, context: str | None) -> None:
             raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
         return
     source = f"kubeconfig {where}"
-    try:
-        with _no_credentials(source):
+    with _no_credentials(source):
+        try:
             loaders.load_kube_config(
                 config_file=where, context=context, client_configuration=config
             )
-    except BackendError:
-        raise
-    except ConfigException as e:
-        _check_there(where)
-        _check_context(where, context)
-        raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
-        raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
+        except ConfigException as e:
+            _check_there(where)
+            _check_context(where, context)
+            raise NoClusterError(f"{source}: {one_line(e)}") from e
+        except Exception as e:  # invalid YAML or certificates, a failed credential program ...
+            raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
 
 
 def credentials_name(context: str | None) -> str:

@@ -6,7 +6,6 @@ AppWrappers only the times of their phases, and JobSets only the time of their e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,6 +22,7 @@ from torchx_sched_k8s.cluster.labels import (
     LABEL_QUEUE,
     LABEL_ROLE_NAME,
     annotations_of,
+    json_annotation,
     labels_of,
     min_replicas_of,
 )
@@ -151,15 +151,11 @@ def combined(states: Iterable[AppState]) -> AppState:
     If a role was cancelled or has failed, the app has the same state. Otherwise the app is RUNNING
     if a role is, SUCCEEDED if all roles are, and in the earliest state of the other roles if not.
     """
-    states = list(states)
-    for state in (AppState.CANCELLED, AppState.FAILED):
-        if state in states:
+    found = set(states)
+    for state in (AppState.CANCELLED, AppState.FAILED, AppState.RUNNING):
+        if state in found:
             return state
-    if all(state == AppState.SUCCEEDED for state in states):
-        return AppState.SUCCEEDED
-    if AppState.RUNNING in states:
-        return AppState.RUNNING
-    return min(state for state in states if state != AppState.SUCCEEDED)
+    return min(found - {AppState.SUCCEEDED}, default=AppState.SUCCEEDED)
 
 
 def app_view(
@@ -175,12 +171,9 @@ def app_view(
     """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
-    metadata: dict[str, str] = {}
-    try:
-        annotation = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
-        metadata = {str(key): str(value) for key, value in annotation.items()}
-    except (ValueError, AttributeError):
-        pass  # another program changed the annotation; show no metadata
+    found = json_annotation(first, ANNOTATION_METADATA)
+    texts = found if isinstance(found, dict) else {}
+    metadata = {str(key): str(value) for key, value in texts.items()}
     return AppView(backend, app_id, name or "", objects=list(objects), metadata=metadata, **fields)
 
 
