@@ -47,7 +47,7 @@ from torchx_sched_k8s.cluster.labels import (
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
 from torchx_sched_k8s.request.pods import ENV_REPLICA_ID, escape
-from torchx_sched_k8s.scheduler import id_suffix
+from torchx_sched_k8s.scheduler import KubernetesScheduler, id_suffix
 from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
 from torchx_sched_k8s.status.views import AppView
 from torchx_sched_k8s.submit import submit
@@ -59,7 +59,6 @@ from torchx_specs.schedulers.arrays import Arrays
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.scheduler import KubernetesScheduler
 
 #: The largest number of elements of one Job. To cancel or delete one element, the cluster rewrites
 #: the whole ConfigMap, which takes longer if it has more elements.
@@ -81,7 +80,7 @@ DELETED = "exit 143 # deleted\n"
 ANNOTATION_ENDED_ELEMENTS = "torchx.pytorch.org/array-ended"
 
 
-class KubernetesArrays(Arrays["KubernetesScheduler"]):
+class KubernetesArrays(Arrays[KubernetesScheduler]):
     """Submits many apps as indexes of Jobs."""
 
     def submit(

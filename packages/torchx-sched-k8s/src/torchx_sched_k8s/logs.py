@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -10,25 +9,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from functools import partial
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex
 from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
-from torchx_sched_k8s.cluster.client import BUSY_STATUSES, Cluster
+from torchx_sched_k8s.cluster.client import BUSY_STATUSES, Cluster, chunks
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
-from torchx_sched_k8s.cluster.labels import (
-    CORE,
-    object_path,
-)
+from torchx_sched_k8s.cluster.labels import CORE, object_path
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
-from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.closing import Closing, closing_of, shut_down
 from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
-
-if TYPE_CHECKING:
-    from torchx_sched_k8s.scheduler import KubernetesScheduler
 
 #: How long a followed log may be silent, in seconds. Then the connection may be dead, and another
 #: request continues the log.
@@ -84,7 +78,6 @@ class PodLog:
         self._until = to_nanoseconds(query.until) if query.until is not None else None
         self._closing = closing or Closing()
         self._node = node
-        self._zone = b"Z"
         # Entries before this time (in nanoseconds since 1970) precede the last lines that the
         # caller requested, and are skipped.
         self._earliest = 0
@@ -93,12 +86,8 @@ class PodLog:
 
     def _forget(self) -> None:
         """Forget which lines were read."""
-        # The latest second that has lines and the previous second that has lines, each with the
-        # hashes of the lines that were read.
-        self._second = b""
-        self._lines: list[int] = []
-        self._previous_second = b""
-        self._previous_lines: list[int] = []
+        # The two latest seconds that have lines, each with the hashes of the lines that were read.
+        self._seconds: dict[bytes, list[int]] = {}
         self._first_time: int | None = None
 
     def read_last(self, last: int, *, with_incomplete: bool = True) -> list[bytes]:
@@ -158,11 +147,10 @@ class PodLog:
             query["follow"] = "true"
         if tail is not None:
             query["tailLines"] = tail
-        read_lines = Counter(self._previous_lines)
-        read_lines.update(self._lines)
-        start = self._previous_second or self._second
+        read_lines = Counter(key for lines in self._seconds.values() for key in lines)
+        start = min(self._seconds, default=b"")
         if start:
-            query["sinceTime"] = (start + self._zone).decode()
+            query["sinceTime"] = start.decode()
         elif self._since is not None:
             # the API accepts only whole seconds, so `_new_line` leaves out earlier lines
             since = datetime.fromtimestamp(self._since // NANOSECONDS, timezone.utc)
@@ -174,32 +162,32 @@ class PodLog:
         probe = threading.Timer(NODE_SECONDS, self._probe_node)
         probe.daemon = True
         probe.start()
+        request = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
+        repeated = sum(read_lines.values())
         try:
-            response = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
+            with request as response, self._closing.calling(partial(shut_down, response)):
+                probe.cancel()
+                rest = b""
+                for chunk in chunks(response):
+                    *entries, rest = (rest + chunk if rest else chunk).split(b"\n")
+                    for entry in entries:
+                        line = self._new_line(entry, read_lines, may_be_rest)
+                        may_be_rest = False
+                        if line is None:
+                            continue
+                        if repeated and sum(read_lines.values()) == repeated:
+                            self._warn_of_rotation(start)
+                        repeated = 0
+                        yield line + b"\n"
+                if rest and with_incomplete and not follow:
+                    line = self._new_line(rest, read_lines, may_be_rest)
+                    if line is not None:
+                        yield line
         except ApiError as e:
-            if e.status == 400 and "waiting to start" in e.message:
-                return
-            raise
+            if e.status != 400 or "waiting to start" not in e.message:
+                raise
         finally:
             probe.cancel()
-        repeated = sum(read_lines.values())
-        with response, self._closing.calling(response.shut_down):
-            rest = b""
-            for chunk in response.chunks():
-                *entries, rest = (rest + chunk if rest else chunk).split(b"\n")
-                for entry in entries:
-                    line = self._new_line(entry, read_lines, may_be_rest)
-                    may_be_rest = False
-                    if line is None:
-                        continue
-                    if repeated and start and sum(read_lines.values()) == repeated:
-                        self._warn_of_rotation(start)
-                    repeated = 0
-                    yield line + b"\n"
-            if rest and with_incomplete and not follow:
-                line = self._new_line(rest, read_lines, may_be_rest)
-                if line is not None:
-                    yield line
 
     def _probe_node(self) -> None:
         """Log a warning if the pod's node does not answer.
@@ -250,12 +238,10 @@ class PodLog:
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1
             return None
-        second = time[:_SECOND_LENGTH]
-        if second > self._second:
-            self._previous_lines, self._previous_second = self._lines, self._second
-            self._lines, self._second = [], second
-            self._zone = time[-6:] if time[-6:-5] in (b"+", b"-") else b"Z"
-        (self._lines if second == self._second else self._previous_lines).append(key)
+        zone = b"Z" if time.endswith(b"Z") else time[-6:]
+        self._seconds.setdefault(time[:_SECOND_LENGTH] + zone, []).append(key)
+        if len(self._seconds) > 2:
+            del self._seconds[min(self._seconds)]
         if self._since is not None or self._until is not None:
             nanoseconds = parse_rfc3339(time)
             if self._since is not None and nanoseconds < self._since:
@@ -274,7 +260,7 @@ class PodLog:
             start: The second from which the response should repeat the lines.
         """
         logging.getLogger(__name__).warning(
-            "lines of %s after %sZ may be missing: the node has rotated the log",
+            "lines of %s after %s may be missing: the node has rotated the log",
             self._action.removeprefix("read "),
             start.decode(),
         )
@@ -292,7 +278,7 @@ def _is_time(text: bytes) -> bool:
     return text[:4].isdigit() and text[4:5] == b"-" and text[10:11] == b"T"
 
 
-class KubernetesLogs(Logs["KubernetesScheduler"]):
+class KubernetesLogs(Logs[KubernetesScheduler]):
     """Reads the logs of pods."""
 
     def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
@@ -314,7 +300,7 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         closing = closing_of(self.scheduler)
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
-        find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
+        find_pods = partial(self.scheduler._find_pods, app_id, index, k)
         if cluster.outage.is_given_up:
             cluster.outage = Outage(cluster.clock)
         log = ReplicaLog(cluster, namespace, find_pods, query, closing)

@@ -14,13 +14,17 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from socket import socket
+from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_kit.sessions.ports import bridge, refused
+from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import refusal
 from torchx_sched_k8s.cluster.labels import CORE, object_path
+from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, TorchXError, one_line
 from torchx_specs.model.status import AppState
 from torchx_specs.schedulers.log_items import Stream
@@ -31,13 +35,6 @@ from torchx_specs.schedulers.sessions import (
     Sessions,
     TerminalSize,
 )
-
-if TYPE_CHECKING:
-    from socket import socket
-
-    from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.scheduler import KubernetesScheduler
-    from torchx_sched_k8s.status.pod_states import Pod
 
 #: Version 5 of the protocol can end a channel. Kubernetes has this version since release 1.30.
 V5 = "v5.channel.k8s.io"
@@ -67,7 +64,7 @@ _REFUSAL_SECONDS = 0.5
 _IDLE_SECONDS = 30.0
 
 
-class KubernetesSessions(Sessions["KubernetesScheduler"]):
+class KubernetesSessions(Sessions[KubernetesScheduler]):
     """Accesses the running pods of apps.
 
     Every method may raise an ``UnknownAppException`` or an ``UnknownReplicaError``.

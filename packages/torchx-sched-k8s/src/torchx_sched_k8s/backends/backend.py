@@ -11,8 +11,12 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     COMPLETION_INDEX,
     object_path,
+    pod_annotations,
+    role_labels,
     selector,
 )
+from torchx_sched_k8s.cluster.names import app_names
+from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.pod_states import Pod, list_pods
 from torchx_sched_k8s.status.views import (
@@ -36,6 +40,10 @@ class Backend(ABC):
         missing: What to do if the API is not installed in the cluster; empty if every cluster has
             the API.
         index_label: Label of a pod that holds the index of the replica.
+        index_path: Path of the pod's field that holds the index of the replica.
+        host_end: The end of a pod's host name, after the name of its role, with the index.
+        pod_end: A text as long as the end of a pod's name, after the end of its host name.
+        make_names: Makes the names of an app and its roles in the cluster.
     """
 
     name: ClassVar[str]
@@ -43,6 +51,11 @@ class Backend(ABC):
     kind: ClassVar[str]
     missing: ClassVar[str] = ""
     index_label: ClassVar[str] = COMPLETION_INDEX
+    # every Kubernetes version with Indexed Jobs has this annotation
+    index_path: ClassVar[str] = f"metadata.annotations['{COMPLETION_INDEX}']"
+    host_end: ClassVar[str] = "-{}"
+    pod_end: ClassVar[str] = ""
+    make_names = staticmethod(app_names)
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """Return the API path of all objects in a namespace, or of one object."""
@@ -50,6 +63,30 @@ class Backend(ABC):
         return object_path(f"/apis/{self.api_version}", namespace, plural, name, subresource)
 
     # The request.
+
+    def places(self, app: AppDef, opts: Any) -> tuple[str, list[tuple[Role, str, Place]]]:
+        """Return a new name for an app, and each role with its name and the place of its pods.
+
+        Raises:
+            RequestError: The names are too long, and the options forbid to shorten them.
+        """
+        most = max(role.num_replicas for role in app.roles) - 1
+        names = self.make_names(
+            app.name,
+            [role.name for role in app.roles],
+            len(self.host_end.format(most) + self.pod_end),
+            shorten=not opts.validate_spec,
+        )
+        app_id, found = names.app_id, []
+        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}{self.host_end.format(0)}.{app_id}"
+        for index, role in enumerate(app.roles):
+            name = names.roles[role.name]
+            labels, annotations = role_labels(app, index, role, app_id), pod_annotations(role, name)
+            place = Place(
+                app_id, opts.namespace, labels, annotations, rank0, index_path=self.index_path
+            )
+            found.append((role, name, place))
+        return app_id, found
 
     @abstractmethod
     def make(self, app: AppDef, opts: Any) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from torchx_sched_k8s.backends.supervision import (
 from torchx_sched_k8s.cluster.kueue import suspend
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ENDED,
-    COMPLETION_INDEX,
     CORE,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
@@ -38,11 +37,8 @@ from torchx_sched_k8s.cluster.labels import (
     labels_of,
     object_labels,
     object_path,
-    pod_annotations,
-    role_labels,
     selector,
 )
-from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import overlay_job, pod_template
@@ -64,9 +60,6 @@ from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-
-#: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
-INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -148,51 +141,26 @@ class BatchBackend(Backend):
         restarted = is_restarted(app, opts)
         ends_roles = opts.fail_together and len(app.roles) > 1
         supervisor = find_supervisor() if restarted or ends_roles else None
-        most = max(role.num_replicas for role in app.roles)
-        names = app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(f"-{most - 1}"),
-            shorten=not opts.validate_spec,
-        )
-        rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{names.app_id}"
-        service_object = make_service(app, names.app_id, opts)
+        app_id, places = self.places(app, opts)
+        service = make_service(app, app_id, opts)
         jobs = []
-        for role_idx, role in enumerate(app.roles):
-            labels = role_labels(app, role_idx, role, names.app_id)
-            place = Place(
-                names.app_id,
-                opts.namespace,
-                labels,
-                pod_annotations(role, names.roles[role.name]),
-                rank0,
-                index_path=INDEX_PATH,
-                subdomain=names.app_id,
-            )
+        for role, name, place in places:
             job: dict[str, Any] = {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": object_metadata(
-                    app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
-                ),
-                "spec": job_spec(
-                    role,
-                    names.roles[role.name],
-                    place,
-                    opts,
-                    together=restarted,
-                    gang=restarted,
-                ),
+                "metadata": object_metadata(app, f"{app_id}-{name}", place.labels, opts, role.name),
+                "spec": job_spec(role, name, place, opts, together=restarted, gang=restarted),
             }
+            job["spec"]["template"]["spec"]["subdomain"] = app_id
             if opts.queue:
                 suspend_for_kueue(job, role, opts.queue)
             if opts.ttl_seconds is not None and supervisor is None:
                 job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
-            overlay_job(job, app, role, names.app_id, opts)
+            overlay_job(job, app, role, app_id, opts)
             jobs.append(job)
-        objects = [service_object, *jobs]
+        objects = [service, *jobs]
         if supervisor is not None:
-            objects = supervisor.supervise(app, names.app_id, service_object, jobs, opts)
+            objects = supervisor.supervise(app, app_id, service, jobs, opts)
         return {"apiVersion": "v1", "kind": "List", "items": objects}
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:

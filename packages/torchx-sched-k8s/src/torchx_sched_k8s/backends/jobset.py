@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.batch import (
     BATCH,
-    INDEX_PATH,
     LABEL_JOBSET,
     job_spec,
     suspend_for_kueue,
@@ -20,11 +19,8 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
     object_labels,
-    pod_annotations,
-    role_labels,
     selector,
 )
-from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import (
@@ -33,7 +29,6 @@ from torchx_sched_k8s.request.overlays import (
     overlay_object,
     overlay_of,
 )
-from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
 from torchx_sched_k8s.status.views import (
     AppView,
@@ -53,10 +48,6 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
-#: The end of a pod's name in a JobSet: index of the Job, index of the pod, random text.
-_TAIL = "-0-%d-xxxxx"
-
-
 #: Action of a JobSet's failure policy: a restart that does not count towards ``maxRestarts``.
 _UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
@@ -67,58 +58,42 @@ class JobSetBackend(Backend):
     name = "jobset"
     api_version = API_VERSION
     kind = "JobSet"
+    host_end = "-0-{}"  # index of the Job, index of the pod
+    pod_end = "-xxxxx"
     missing = (
         "JobSet is not installed in this cluster in the version v1alpha2: install it, or use"
         " job_api=batch"
     )
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        most = max(role.num_replicas for role in app.roles)
-        names = app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(_TAIL % (most - 1)),
-            shorten=not opts.validate_spec,
-        )
-        app_id = names.app_id
-        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
+        app_id, places = self.places(app, opts)
+        names = {role.name: name for role, name, _ in places}
         jobs = []
         disrupted = []
-        for role_idx, role in enumerate(app.roles):
-            labels = role_labels(app, role_idx, role, app_id)
+        for role, name, place in places:
             gang = is_gang(app, role, opts)
-            place = Place(
-                app_id,
-                opts.namespace,
-                labels,
-                pod_annotations(role, names.roles[role.name]),
-                rank0,
-                index_path=INDEX_PATH,
-            )
             job = {
                 "metadata": {
-                    "labels": dict(labels),
+                    "labels": dict(place.labels),
                     "annotations": {ANNOTATION_ROLE_NAME: role.name},
                 },
-                "spec": job_spec(
-                    role, names.roles[role.name], place, opts, together=True, gang=gang
-                ),
+                "spec": job_spec(role, name, place, opts, together=True, gang=gang),
             }
             pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
             overlay_job(job, app, role, app_id, opts)
             # A rule of the user's overlay may fail the Job for an exit code. Such a failure has the
             # same reason as a disruption, but must not restart the JobSet without limit.
             if gang and job["spec"].get("podFailurePolicy") == pod_failures:
-                disrupted.append(names.roles[role.name])
-            jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})
+                disrupted.append(name)
+            jobs.append({"name": name, "replicas": 1, "template": job})
         spec: dict[str, Any] = {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All"},
             "replicatedJobs": jobs,
         }
-        if deciding := [names.roles[role.name] for role in deciding_roles(app)]:
+        if deciding := [names[role.name] for role in deciding_roles(app)]:
             spec["successPolicy"]["targetReplicatedJobs"] = deciding
-        failure_policy = jobset_retries(app, opts, names.roles, disrupted)
+        failure_policy = jobset_retries(app, opts, names, disrupted)
         if failure_policy:
             spec["failurePolicy"] = failure_policy
         if opts.ttl_seconds is not None:

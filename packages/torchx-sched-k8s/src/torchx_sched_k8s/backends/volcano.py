@@ -17,14 +17,11 @@ from torchx_sched_k8s.cluster.labels import (
     labels_of,
     min_replicas_of,
     object_labels,
-    pod_annotations,
-    role_labels,
 )
 from torchx_sched_k8s.cluster.names import normalized_app_names
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.overlays import JOB, overlay_object, overlay_of, pod_template
-from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.request.retries import (
     deciding_roles,
     policy_of,
@@ -66,10 +63,6 @@ JOB_STATES: dict[str, AppState] = {
     "Terminated": AppState.FAILED,
     "Failed": AppState.FAILED,
 }
-#: Path of the field that holds a pod's index.
-_INDEX_PATH = f"metadata.labels['{VOLCANO_INDEX}']"
-
-
 # The policy of a task whose success ends the Job.
 _COMPLETES_JOB = {"event": "TaskCompleted", "action": "CompleteJob"}
 
@@ -85,19 +78,13 @@ class VolcanoBackend(Backend):
         " job_api=batch, which uses Kueue's queues"
     )
     index_label = VOLCANO_INDEX
+    index_path = f"metadata.labels['{VOLCANO_INDEX}']"
+    make_names = staticmethod(normalized_app_names)
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        most = max(role.num_replicas for role in app.roles)
-        names = normalized_app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(f"-{most - 1}"),
-            shorten=not opts.validate_spec,
-        )
-        app_id = names.app_id
-        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0.{app_id}"
+        app_id, places = self.places(app, opts)
         tasks = []
-        for role_idx, role in enumerate(app.roles):
+        for role, name, place in places:
             if overlay_of(role, JOB, app_id):
                 logging.getLogger(__name__).warning(
                     "role %s: ignoring its overlay %s: Volcano has one Job for all roles; set the"
@@ -105,15 +92,6 @@ class VolcanoBackend(Backend):
                     role.name,
                     JOB,
                 )
-            name = names.roles[role.name]
-            place = Place(
-                app_id,
-                opts.namespace,
-                role_labels(app, role_idx, role, app_id),
-                pod_annotations(role, name),
-                rank0,
-                index_path=_INDEX_PATH,
-            )
             pod = pod_template(role, name, place, opts, plain=True)
             task: dict[str, Any] = {"replicas": role.num_replicas, "name": name, "template": pod}
             if role.min_replicas is not None:
