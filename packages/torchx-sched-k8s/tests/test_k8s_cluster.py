@@ -807,9 +807,9 @@ def test_wait_pauses_if_a_watch_fails(api: ApiDouble, answer: Any, pause: float)
 def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from torchx_sched_k8s.cluster import contexts, kubeconfig
+    from torchx_sched_k8s.cluster import kubeconfig
 
-    monkeypatch.setattr(contexts, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -819,9 +819,9 @@ def test_inside_a_pod_the_cluster_is_its_own(
     (tmp_path / "token").write_text("t")
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
-    assert contexts.default_namespace(None) == "default"
+    assert kubeconfig.default_namespace(None) == "default"
     (tmp_path / "namespace").write_text("of-the-pod")
-    assert contexts.default_namespace(None) == "of-the-pod"
+    assert kubeconfig.default_namespace(None) == "of-the-pod"
 
 
 def test_the_first_request_is_retried_as_long_as_later_ones(

@@ -13,7 +13,6 @@ from torchx_kit.jobs.pending_reasons import explained
 from torchx_kit.times import moment
 from torchx_sched_k8s.backends.supervision import Supervision, is_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
@@ -25,6 +24,7 @@ from torchx_sched_k8s.cluster.labels import (
     selector,
 )
 from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
+from torchx_sched_k8s.status.events import last_warning
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import (

@@ -352,10 +352,6 @@ class Element:
     common: str
 
 
-class _UnknownVariableError(Exception):
-    """A text refers to a variable whose value is only known in the pod."""
-
-
 def element_of(request: KubernetesJob) -> Element | None:
     """Return the app of a request as an element of an array; None if it cannot be an element.
 
@@ -384,8 +380,8 @@ def element_of(request: KubernetesJob) -> Element | None:
     try:
         env, references = _resolved(container.get("env") or ())
         command = [_expanded(word, env) for word in container["command"]]
-    except _UnknownVariableError:
-        return None
+    except KeyError:
+        return None  # the value of a variable is only known in the pod
     if not all(map(_NAME.match, env)):
         return None  # sh cannot set a variable with this name
     name = annotations_of(job).get(ANNOTATION_APP_NAME) or request.name
@@ -534,14 +530,10 @@ def _expanded(text: str, env: Mapping[str, str]) -> str:
     """Replace ``$$`` and the references ``$(NAME)`` in a text as a node does.
 
     Raises:
-        _UnknownVariableError: A reference names a variable that ``env`` does not have.
+        KeyError: A reference names a variable that ``env`` does not have.
     """
 
     def one(found: re.Match[str]) -> str:
-        if found[1] is None:
-            return "$"
-        if found[1] not in env:
-            raise _UnknownVariableError
-        return env[found[1]]
+        return "$" if found[1] is None else env[found[1]]
 
     return _REFERENCE.sub(one, text)

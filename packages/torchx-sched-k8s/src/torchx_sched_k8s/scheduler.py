@@ -24,8 +24,8 @@ from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.backends.batch import BATCH, BatchBackend
 from torchx_sched_k8s.backends.jobset import JOBSET
 from torchx_sched_k8s.backends.volcano import VOLCANO
-from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
 from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.kubeconfig import context_in, default_namespace
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_NAMES,
     LABEL_REPLICA_ID,

@@ -17,7 +17,7 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
+from torchx_sched_k8s.status.events import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.pod_states import Pod, list_pods
 from torchx_sched_k8s.status.views import (
     AppView,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.backends.backend import Backend
-from torchx_sched_k8s.cluster.events import waiting_reason
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     LABEL_APP_NAME,
@@ -15,7 +14,6 @@ from torchx_sched_k8s.cluster.labels import (
     VOLCANO_INDEX,
     annotations_of,
     labels_of,
-    min_replicas_of,
     object_labels,
 )
 from torchx_sched_k8s.cluster.names import normalized_app_names
@@ -28,10 +26,11 @@ from torchx_sched_k8s.request.retries import (
     volcano_max_retry,
     volcano_policies,
 )
-from torchx_sched_k8s.status.lost_pods import (
+from torchx_sched_k8s.status.events import (
     LostPods,
     failed_volcano_pods,
     replaced_volcano_pods,
+    waiting_reason,
 )
 from torchx_sched_k8s.status.views import (
     AppView,
@@ -159,7 +158,6 @@ class VolcanoBackend(Backend):
             name = role_name_of(template) or str(task["name"])
             index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
             role = roles.setdefault(index, RoleView(index, name, 0, template, state, app_id))
-            role.min_replicas = min_replicas_of(template)
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)
             role.wants_pods = not is_terminal(state)

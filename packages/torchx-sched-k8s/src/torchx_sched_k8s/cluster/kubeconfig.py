@@ -1,4 +1,8 @@
-"""Find the cluster and the credentials in a kubeconfig or in the configuration of a pod."""
+"""Find the cluster and the credentials in a kubeconfig or in the configuration of a pod.
+
+A dry run reads the contexts of a kubeconfig. The kubernetes library, which takes long to import, is
+needed only for a connection.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,98 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import urllib3.exceptions
-from kubernetes import config as library
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.config.config_exception import ConfigException
+import yaml
 
-from torchx_sched_k8s.cluster import contexts
+from torchx_kit.names.limits import DNS_LABEL
 from torchx_sched_k8s.cluster.errors import NoClusterError
 from torchx_specs.errors import RequestError, nearest, one_line
 
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _POOL = 1024
+
+
+class Contexts(NamedTuple):
+    """The contexts of a kubeconfig.
+
+    Attributes:
+        current: Name of the current context; empty if there is none.
+        namespaces: Maps the name of each context to its namespace; empty if the context has none.
+    """
+
+    current: str
+    namespaces: dict[str, str]
+
+
+def read(where: str) -> Contexts:
+    """Read the contexts of a kubeconfig. A file that cannot be read counts as empty.
+
+    The library cannot be used here: without a current context, it returns no contexts.
+
+    Args:
+        where: The path of the kubeconfig, or several paths, as in ``KUBECONFIG``.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    current = ""
+    namespaces: dict[str, str] = {}
+    for path in paths(where):
+        with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe loader
+            current = current or str(data.get("current-context") or "")
+            for one in data.get("contexts") or ():
+                namespace = (one.get("context") or {}).get("namespace") or ""
+                namespaces.setdefault(str(one["name"]), str(namespace))
+    return Contexts(current, namespaces)
+
+
+def context_in(cfg: Mapping[str, Any]) -> str | None:
+    """Return the option ``context`` among a scheduler's options."""
+    context = cfg.get("context")
+    return None if context is None else str(context)
+
+
+def default_namespace(context: str | None) -> str:
+    """Return the namespace of jobs without the option ``namespace``.
+
+    This is the namespace of the context. In a pod that uses its own cluster, it is the namespace of
+    the pod. If there is none, it is ``default``, as for kubectl.
+
+    Args:
+        context: Context of the kubeconfig; None for the current one.
+    """
+    where = kubeconfig(context)
+    found = ""
+    if where is not None:
+        contexts = read(where)
+        found = contexts.namespaces.get(context or contexts.current, "")
+    else:
+        path = f"{_SERVICE_ACCOUNT}/namespace"
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            found = file.read().strip()
+    return found if DNS_LABEL.accepts(found) else "default"
+
+
+def paths(where: str) -> list[str]:
+    """Return the paths in a value of ``KUBECONFIG``."""
+    return [os.path.expanduser(path) for path in where.split(os.pathsep) if path]
+
+
+def kubeconfig(context: str | None) -> str | None:
+    """Return the path of the kubeconfig, or None to use the cluster that this process runs in."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        return given
+    return None if is_in_cluster() and not context else os.path.expanduser("~/.kube/config")
+
+
+def is_in_cluster() -> bool:
+    """Return whether this process runs in a cluster and may use it."""
+    # a pod without a service account token cannot use its own cluster
+    token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
+    return token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def connect(context: str | None = None) -> Any:
@@ -40,6 +122,8 @@ def connect(context: str | None = None) -> Any:
             credential program fails.
         RequestError: The kubeconfig has no such context.
     """
+    from kubernetes.client import ApiClient, Configuration
+
     preset: Any = getattr(Configuration, "_default", None)
     config: Any = Configuration.get_default_copy()
     config.connection_pool_maxsize = _POOL
@@ -52,8 +136,11 @@ def connect(context: str | None = None) -> Any:
 
 
 def _load(config: Any, context: str | None) -> None:
+    from kubernetes import config as library
+    from kubernetes.config.config_exception import ConfigException
+
     loaders: Any = library  # the library has no types
-    where = contexts.kubeconfig(context)
+    where = kubeconfig(context)
     if where is None:
         try:
             loaders.load_incluster_config(client_configuration=config)
@@ -76,14 +163,14 @@ def _load(config: Any, context: str | None) -> None:
 
 def credentials_name(context: str | None) -> str:
     """Describe the credentials that :func:`connect` uses, for error messages."""
-    where = contexts.kubeconfig(context)
+    where = kubeconfig(context)
     if where is None:
         return "this pod's service account"
-    return f"context '{context or contexts.read(where).current}' of {where}"
+    return f"context '{context or read(where).current}' of {where}"
 
 
 def _check_there(where: str) -> None:
-    if any(map(os.path.exists, contexts.paths(where))):
+    if any(map(os.path.exists, paths(where))):
         return
     given = os.environ.get("KUBECONFIG")
     problem = f"KUBECONFIG names {where}, which does not exist" if given else f"there is no {where}"
@@ -94,7 +181,7 @@ def _check_there(where: str) -> None:
 
 
 def _check_context(where: str, context: str | None) -> None:
-    found = contexts.read(where)
+    found = read(where)
     current, known = found.current, list(found.namespaces)
     have = f" contexts: {', '.join(known)}" if known else " it has no contexts"
     if context is not None:
@@ -138,5 +225,7 @@ def _no_credentials(source: str) -> Iterator[None]:
 
 def _accept_unverified(host: str) -> None:
     """Silence urllib3's warnings about a cluster whose kubeconfig disables TLS verification."""
+    import urllib3.exceptions
+
     name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
     warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

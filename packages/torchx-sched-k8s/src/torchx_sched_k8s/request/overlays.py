@@ -287,8 +287,8 @@ def overlay_object(
             f" use ${{replica_id}} in the overlay {POD}"
         )
     metadata = resource["metadata"]
-    kept = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
-    labels = dict(metadata.get("labels") or {})
+    names = {field: metadata[field] for field in ("name", "namespace") if field in metadata}
+    labels = dict(metadata["labels"])
     before = {field: copy.deepcopy(resource["spec"].get(field)) for field in fixed}
     try:
         apply_overlay(resource, overlay)
@@ -303,11 +303,9 @@ def overlay_object(
             )
         if opts.validate_spec is not False and fields:
             _check_known(kind, where, part, fields)
-    for field, value in kept.items():
-        resource["metadata"].pop(field, None)
-        if value is not None:
-            resource["metadata"][field] = value
-    resource["metadata"]["labels"] = {**(resource["metadata"].get("labels") or {}), **labels}
+    overlaid = {k: v for k, v in resource["metadata"].items() if k not in ("name", "namespace")}
+    labels = {**(overlaid.get("labels") or {}), **labels}
+    resource["metadata"] = {**names, **overlaid, "labels": labels}
     changed = [field for field in fixed if resource["spec"].get(field) != before[field]]
     if changed:
         names = ", ".join(f"`spec.{field}`" for field in changed)

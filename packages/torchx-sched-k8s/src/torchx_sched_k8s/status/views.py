@@ -24,7 +24,6 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     json_annotation,
     labels_of,
-    min_replicas_of,
 )
 from torchx_specs.model.status import AppState
 
@@ -46,7 +45,6 @@ class RoleView:
         template: Pod template of the role; the first one if the role has several.
         state: State of the role, or that of the app if the API reports no states of roles.
         owner: Name of the object that creates the role's pods.
-        min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
         succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
@@ -67,7 +65,6 @@ class RoleView:
     template: Mapping[str, Any]
     state: AppState = AppState.UNKNOWN
     owner: str = ""
-    min_replicas: int | None = None
     retries: int = 0
     succeeded: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
@@ -138,7 +135,6 @@ def role_of_job(
         int(spec.get("completions") or 1),
         template,
         owner=owner,
-        min_replicas=min_replicas_of(template),
         limit=limit,
         limit_is_per_replica=is_per_replica,
         **fields,
