@@ -191,13 +191,12 @@ class ElementBackend(BatchBackend):
             return
         marks = self._replace_command(cluster, namespace, view, CANCELLED)
         whole = BATCH.find(cluster, namespace, view.app_id)
-        if whole is None or is_terminal(whole.state):
-            return
-        role = whole.roles[0]
-        ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
-        if len(ended | role.succeeded | role.failed) == role.replicas:
-            # so that no cancelled index starts only to exit
-            BATCH.cancel(cluster, namespace, whole)
+        if whole is not None:
+            role = whole.roles[0]
+            ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
+            if len(ended | role.succeeded | role.failed) == role.replicas:
+                # so that no cancelled index starts only to exit
+                BATCH.cancel(cluster, namespace, whole)
 
     def delete(self, cluster: Cluster, namespace: str, view: AppView) -> None:
         """Delete an element with its log; with the last element, delete the array's objects."""
@@ -432,9 +431,9 @@ def _make_array(
     first = elements[0]
     names = [element.name for element in elements]
     start = common_start(names) or names[0]
-    chosen = app_names(start, [first.role], len(f"-{MOST_ELEMENTS - 1}"))
-    array, old_job = chosen.app_id, json.dumps(f"{_APP_ID}-{first.role}")[1:-1]
-    job_name = f"{array}-{chosen.roles[first.role]}"
+    array, names_of_roles = app_names(start, [first.role], len(f"-{MOST_ELEMENTS - 1}"))
+    old_job = json.dumps(f"{_APP_ID}-{first.role}")[1:-1]
+    job_name = f"{array}-{names_of_roles[first.role]}"
     text = first.common.replace(f'"name": "{old_job}"', f'"name": "{job_name}"')
     job = json.loads(text.replace(json.dumps(_APP_ID)[1:-1], array))
     pod = job["spec"]["template"]

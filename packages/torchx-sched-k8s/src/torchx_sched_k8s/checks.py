@@ -237,8 +237,7 @@ def check_listed_rights(
     except TorchXError as e:
         yield from _unless_reported(e)
         return
-    essential = missing.pop("")
-    if essential:
+    if essential := missing.pop(""):
         yield error(
             f"in namespace {namespace}, you may not {'; '.join(essential)}",
             "ask for a Role that allows this, or set the option namespace",

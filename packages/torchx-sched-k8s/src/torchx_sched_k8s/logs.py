@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -74,18 +75,13 @@ class PodLog:
         self._path = object_path(CORE, namespace, "pods", pod, "log")
         self._action = f"read the log of {pod}"
         self._container = container
-        self._since = to_nanoseconds(query.since) if query.since is not None else None
-        self._until = to_nanoseconds(query.until) if query.until is not None else None
+        # Entries before the first or not before the second time are left out (nanoseconds since
+        # 1970); :meth:`read_last` moves the first one to the last lines.
+        self._earliest = to_nanoseconds(query.since) if query.since is not None else 0
+        self._until = to_nanoseconds(query.until) if query.until is not None else math.inf
         self._closing = closing or Closing()
         self._node = node
-        # Entries before this time (in nanoseconds since 1970) precede the last lines that the
-        # caller requested, and are skipped.
-        self._earliest = 0
         self._node_messages: set[str] = set()
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget which lines were read."""
         # The two latest seconds that have lines, each with the hashes of the lines that were read.
         self._seconds: dict[bytes, list[int]] = {}
         self._first_time: int | None = None
@@ -107,17 +103,17 @@ class PodLog:
             ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer, or the connection was lost.
         """
-        factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
+        factors = _ENTRIES_FOR_EACH_LINE if self._until == math.inf else ()
         found: deque[bytes] = deque(maxlen=last)
         for tail in [*(factor * (last + 1) for factor in factors), None]:
-            self._forget()
+            self._seconds, self._first_time = {}, None
             found.clear()
             count = 0
             for line in self.read(False, tail=tail, with_incomplete=with_incomplete):
                 found.append(line)
                 count += 1
             if tail is not None and count > last and self._first_time is not None:
-                self._earliest = self._first_time + 1
+                self._earliest = max(self._earliest, self._first_time + 1)
                 break
         return list(found)
 
@@ -151,9 +147,9 @@ class PodLog:
         start = min(self._seconds, default=b"")
         if start:
             query["sinceTime"] = start.decode()
-        elif self._since is not None:
+        elif self._earliest:
             # the API accepts only whole seconds, so `_new_line` leaves out earlier lines
-            since = datetime.fromtimestamp(self._since // NANOSECONDS, timezone.utc)
+            since = datetime.fromtimestamp(self._earliest // NANOSECONDS, timezone.utc)
             query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
         # A node writes a long line in parts, of which only the first has a time. If the first part
         # is older than `sinceTime`, the response begins with the rest of the line.
@@ -228,12 +224,11 @@ class PodLog:
                 self._warn(entry.decode("utf-8", "replace"))
                 return None
             return None if may_be_rest else entry
-        if self._first_time is None or self._earliest:
+        if self._first_time is None or self._earliest or self._until < math.inf:
             nanoseconds = parse_rfc3339(time)
-            if nanoseconds < self._earliest:
+            self._first_time = self._first_time or nanoseconds
+            if not self._earliest <= nanoseconds < self._until:
                 return None
-            if self._first_time is None:
-                self._first_time = nanoseconds
         key = hash(entry)
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1
@@ -242,12 +237,6 @@ class PodLog:
         self._seconds.setdefault(time[:_SECOND_LENGTH] + zone, []).append(key)
         if len(self._seconds) > 2:
             del self._seconds[min(self._seconds)]
-        if self._since is not None or self._until is not None:
-            nanoseconds = parse_rfc3339(time)
-            if self._since is not None and nanoseconds < self._since:
-                return None
-            if self._until is not None and nanoseconds >= self._until:
-                return None
         return text
 
     def _warn_of_rotation(self, start: bytes) -> None:
@@ -352,9 +341,8 @@ class ReplicaLog:
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
         self._outage = cluster.outage
-        # How many requests have failed in succession, and whether this was logged.
+        # How many requests have failed in succession.
         self._lost = 0
-        self._warned = False
         # The numbers of the attempts that were read, by the id of the pod.
         self._attempts: dict[str, int] = {}
 
@@ -421,7 +409,7 @@ class ReplicaLog:
             logs: The logs that were read in part, by the unique id of the pod; changed in place.
             finished: Unique ids of the pods whose logs were read to the end; changed in place.
         """
-        until = to_nanoseconds(self._query.until) if self._query.until is not None else None
+        until = to_nanoseconds(self._query.until) if self._query.until is not None else math.inf
         follow = self._query.should_tail
         backoff = self._backoff()
         seen: Sequence[Pod] = []
@@ -459,7 +447,7 @@ class ReplicaLog:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
                     logs.pop(pod.uid)
-                if until is not None and time.time_ns() >= until:
+                if time.time_ns() >= until:
                     return
                 if not more and all(pod.uid in finished for pod in pods):
                     return
@@ -471,7 +459,7 @@ class ReplicaLog:
                 else:
                     self._pause_after(e, backoff)
             else:
-                self._lost, self._warned = 0, False
+                self._lost = 0
                 backoff.pause()
 
     def _mark(self, number: int) -> list[bytes]:
@@ -495,13 +483,12 @@ class ReplicaLog:
         Log an error that is not the first one in succession. A single lost connection is normal:
         proxies close connections that are silent for a while.
         """
-        if isinstance(error, ApiError):
-            if error.status not in BUSY_STATUSES:
-                raise error
-            self._lost += 1  # the node does not answer: a retry rarely helps at once
-        self._lost += 1
-        if self._lost > 1 and not self._warned:
-            self._warned = True
+        if isinstance(error, ApiError) and error.status not in BUSY_STATUSES:
+            raise error
+        before = self._lost
+        # a node that does not answer counts twice: a retry rarely helps at once
+        self._lost += 2 if isinstance(error, ApiError) else 1
+        if before < 2 <= self._lost:
             logging.getLogger(__name__).warning("%s; retrying", error)
         backoff.pause_after(error)
 

@@ -17,6 +17,9 @@ from queue import Empty, SimpleQueue
 from socket import socket
 from typing import Any
 
+import websocket
+from kubernetes.stream import ws_client
+
 from torchx_kit.names.ids import random_id
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_kit.sessions.ports import bridge, refused
@@ -131,12 +134,8 @@ class ChannelSocket:
         whose: str,
         protocols: Sequence[str],
     ) -> None:
-        import websocket
-        from kubernetes.stream import ws_client
-
         library: Any = ws_client
 
-        self._websocket = websocket
         self._cluster = cluster
         self._action = action
         self._lock = threading.Lock()
@@ -188,13 +187,13 @@ class ChannelSocket:
         while True:
             try:
                 code, data = self._socket.recv_data(control_frame=False)
-            except self._websocket.WebSocketConnectionClosedException:
+            except websocket.WebSocketConnectionClosedException:
                 return None
-            except (self._websocket.WebSocketException, OSError, ValueError) as e:
+            except (websocket.WebSocketException, OSError, ValueError) as e:
                 if self._closed:
                     return None
                 raise self._cluster.lost_connection(self._action, e) from None
-            if code == self._websocket.ABNF.OPCODE_CLOSE:
+            if code == websocket.ABNF.OPCODE_CLOSE:
                 return None
             if data:
                 return data[0], data[1:]
@@ -214,7 +213,7 @@ class ChannelSocket:
         try:
             with self._lock:
                 self._socket.send_binary(message)
-        except (self._websocket.WebSocketException, OSError, ValueError) as e:
+        except (websocket.WebSocketException, OSError, ValueError) as e:
             if not self._closed:
                 raise BackendError(f"cannot {self._action}: {one_line(e)}") from None
 
@@ -344,8 +343,7 @@ class PodExec(Session):
             text = str(cause.get("message"))
             if cause.get("reason") == "ExitCode" and text.isdigit():
                 return int(text)
-        problem = self._start_problem()
-        if problem:
+        if problem := self._start_problem():
             raise ProgramNotFoundError(f"cannot run '{self._command[0]}' in {self._pod}: {problem}")
         message = one_line(status.get("message") or "")
         if _says_not_running(message):

@@ -134,7 +134,8 @@ class _Submission:
             # include the object whose creation failed: only the response may have been lost
             for resource in objects[: len(created) + 1]:
                 try:
-                    self._remove(resource)
+                    path = self._path(resource, str(resource["metadata"]["name"]))
+                    self._cluster.delete(path, f"delete {_name(resource)}")
                 except BackendError as e:
                     is_left = True
                     logging.getLogger(__name__).warning(
@@ -200,11 +201,6 @@ class _Submission:
             # a webhook that does not support dry runs checks the object at its creation
             if _NO_DRY_RUN not in e.message and not (is_binding and role_is_missing):
                 raise
-
-    def _remove(self, resource: Mapping[str, Any]) -> None:
-        """Delete an object and its dependents. A missing object is not an error."""
-        path = self._path(resource, str(resource["metadata"]["name"]))
-        self._cluster.delete(path, f"delete {_name(resource)}")
 
     def _create(self, resource: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         path, action = self._path(resource), f"create {_name(resource)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_sched_k8s.cluster.kueue import suspend
@@ -19,10 +20,7 @@ from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.request.pods import Place
 from torchx_sched_k8s.status.events import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.pod_states import Pod, list_pods
-from torchx_sched_k8s.status.views import (
-    AppView,
-    time_stamp,
-)
+from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import is_terminal
 
@@ -71,16 +69,16 @@ class Backend(ABC):
             RequestError: The names are too long, and the options forbid to shorten them.
         """
         most = max(role.num_replicas for role in app.roles) - 1
-        names = self.make_names(
+        app_id, names = self.make_names(
             app.name,
             [role.name for role in app.roles],
             len(self.host_end.format(most) + self.pod_end),
             shorten=not opts.validate_spec,
         )
-        app_id, found = names.app_id, []
-        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}{self.host_end.format(0)}.{app_id}"
+        rank0 = f"{app_id}-{names[app.roles[0].name]}{self.host_end.format(0)}.{app_id}"
+        found = []
         for index, role in enumerate(app.roles):
-            name = names.roles[role.name]
+            name = names[role.name]
             labels, annotations = role_labels(app, index, role, app_id), pod_annotations(role, name)
             place = Place(
                 app_id, opts.namespace, labels, annotations, rank0, index_path=self.index_path
@@ -206,7 +204,7 @@ class Backend(ABC):
             view: The app.
         """
         if not self.is_over(view):
-            when = time_stamp()
+            when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
             self.end(cluster, namespace, view, changes, when)
 

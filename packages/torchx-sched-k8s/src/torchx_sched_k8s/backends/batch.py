@@ -40,10 +40,14 @@ from torchx_sched_k8s.cluster.labels import (
     selector,
 )
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import (
+    deciding_roles,
+    job_retries,
+    object_metadata,
+    policy_of,
+)
 from torchx_sched_k8s.request.overlays import overlay_job, pod_template
 from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
 from torchx_sched_k8s.status.views import (
     AppView,
     app_view,

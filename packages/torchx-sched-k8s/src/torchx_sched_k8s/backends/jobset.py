@@ -22,14 +22,13 @@ from torchx_sched_k8s.cluster.labels import (
     selector,
 )
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import deciding_roles, object_metadata, policy_of
 from torchx_sched_k8s.request.overlays import (
     JOBSET_KIND,
     overlay_job,
     overlay_object,
     overlay_of,
 )
-from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
 from torchx_sched_k8s.status.views import (
     AppView,
     app_view,
@@ -68,10 +67,12 @@ class JobSetBackend(Backend):
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         app_id, places = self.places(app, opts)
         names = {role.name: name for role, name, _ in places}
+        several = sum(role.num_replicas for role in app.roles) > 1
         jobs = []
         disrupted = []
         for role, name, place in places:
-            gang = is_gang(app, role, opts)
+            # a pod is replaced alone if it is the only one, or if its role has the policy REPLICA
+            gang = several and policy_of(role, opts) != RetryPolicy.REPLICA
             job = {
                 "metadata": {
                     "labels": dict(place.labels),
@@ -93,8 +94,7 @@ class JobSetBackend(Backend):
         }
         if deciding := [names[role.name] for role in deciding_roles(app)]:
             spec["successPolicy"]["targetReplicatedJobs"] = deciding
-        failure_policy = jobset_retries(app, opts, names, disrupted)
-        if failure_policy:
+        if failure_policy := jobset_retries(app, opts, names, disrupted):
             spec["failurePolicy"] = failure_policy
         if opts.ttl_seconds is not None:
             spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
@@ -179,6 +179,48 @@ class JobSetBackend(Backend):
             for view in views:
                 view.started = job_start(jobs.get(view.app_id, ()))
         return views
+
+
+def jobset_retries(
+    app: AppDef, opts: KubernetesOpts, names: dict[str, str], disrupted: Sequence[str]
+) -> dict[str, Any]:
+    """Return the field ``failurePolicy`` of a JobSet; empty if nothing restarts the JobSet.
+
+    JobSet applies the first rule that matches a failed Job. If no rule matches, JobSet restarts at
+    most ``maxRestarts`` times. Rules need JobSet 0.6 or later (KEP-262, "Configurable Failure
+    Policy"; https://jobset.sigs.k8s.io/docs/tasks/failure_policy/).
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
+        names: Maps each role's name to the name of the role's replicated Job.
+        disrupted: Names of the replicated Jobs whose pod failure policy fails them only after a
+            disruption.
+    """
+    together = {
+        role.name: role.max_retries
+        for role in app.roles
+        if policy_of(role, opts) != RetryPolicy.REPLICA
+    }
+    most = max(together.values(), default=0)
+    rules: list[dict[str, Any]] = []
+    if disrupted:
+        rules.append(
+            {
+                "action": _UNLIMITED_RESTARTS,
+                "onJobFailureReasons": ["PodFailurePolicy"],
+                "targetReplicatedJobs": list(disrupted),
+            }
+        )
+    never = [names[role.name] for role in app.roles if not together.get(role.name)]
+    if most > 0 and never:
+        rules.append({"action": "FailJobSet", "targetReplicatedJobs": never})
+    if most < 1 and not rules:
+        return {}
+    policy: dict[str, Any] = {"maxRestarts": most}
+    if rules:
+        policy["rules"] = rules
+    return policy
 
 
 def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

@@ -18,14 +18,8 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.cluster.names import normalized_app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import deciding_roles, object_metadata, policy_of
 from torchx_sched_k8s.request.overlays import JOB, overlay_object, overlay_of, pod_template
-from torchx_sched_k8s.request.retries import (
-    deciding_roles,
-    policy_of,
-    volcano_max_retry,
-    volcano_policies,
-)
 from torchx_sched_k8s.status.events import (
     LostPods,
     failed_volcano_pods,
@@ -40,7 +34,7 @@ from torchx_sched_k8s.status.views import (
     phase_times,
     role_name_of,
 )
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -62,7 +56,17 @@ JOB_STATES: dict[str, AppState] = {
     "Terminated": AppState.FAILED,
     "Failed": AppState.FAILED,
 }
-# The policy of a task whose success ends the Job.
+#: Maps the retry policy of a role to the policies of the role's Volcano tasks. The action
+#: ``RestartPod`` exists since Volcano 1.11 (its release notes: fine-grained fault recovery).
+RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
+    policy: [{"event": event, "action": action} for event in ("PodEvicted", "PodFailed")]
+    for policy, action in (
+        (RetryPolicy.REPLICA, "RestartPod"),
+        (RetryPolicy.APPLICATION, "RestartJob"),
+        (RetryPolicy.ROLE, "RestartTask"),
+    )
+}
+#: The policy of a task whose success ends the Job.
 _COMPLETES_JOB = {"event": "TaskCompleted", "action": "CompleteJob"}
 
 
@@ -148,9 +152,7 @@ class VolcanoBackend(Backend):
         state = JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
         if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
             state = AppState.CANCELLED
-        message = ""
-        if state not in (AppState.SUCCEEDED, AppState.RUNNING):
-            message = condition_reason(condition)
+        has_message = state not in (AppState.SUCCEEDED, AppState.RUNNING)
         roles: dict[int, RoleView] = {}
         tasks = spec.get("tasks") or ()
         for task in tasks:
@@ -172,7 +174,7 @@ class VolcanoBackend(Backend):
             app_id,
             [job],
             state=state,
-            message=message,
+            message=condition_reason(condition) if has_message else "",
             roles=[roles[index] for index in sorted(roles)],
             restarts=min(int(status.get("retryCount") or 0), most),
             runs_again=not is_terminal(state) and any(map(_restarts_job, [spec, *tasks])),
@@ -219,6 +221,31 @@ class VolcanoBackend(Backend):
         phase = {"phase": "Terminated" if expires else "Aborted", "lastTransitionTime": when}
         path = self.path(namespace, view.app_id, "status")
         cluster.patch(path, {"status": {"state": phase}}, action)
+
+
+def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict[str, str]]:
+    """Return the policies of a role's Volcano task.
+
+    Volcano counts restarts exactly only if it restarts the whole Job. The action is therefore
+    ``RestartJob`` if the role or replica to restart is the whole app.
+    """
+    policy = policy_of(role, opts)
+    if len(app.roles) == 1 and (role.num_replicas == 1 or policy == RetryPolicy.ROLE):
+        policy = RetryPolicy.APPLICATION
+    return [dict(one) for one in RETRY_POLICIES[policy]]
+
+
+def volcano_max_retry(app: AppDef) -> int:
+    """Return the field ``maxRetry`` of a Volcano Job: the number of restarts plus one.
+
+    The number of restarts is the smallest ``max_retries`` of the roles that have retries.
+    Volcano adds 1 to ``retryCount`` after each failure, and fails the Job when ``retryCount``
+    equals ``maxRetry`` (``pkg/controllers/job/state/restarting.go``). For an app without retries,
+    the result is 0, which Volcano replaces by its default 3. This has no effect, because the app
+    has no restart policy.
+    """
+    restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
+    return min(restarts) + 1 if restarts else 0
 
 
 def _restarts_job(part: Mapping[str, Any]) -> bool:

@@ -113,8 +113,7 @@ class Cluster:
         """
         if self.patience is not None:
             return self.patience
-        text = os.environ.get(PATIENCE_VARIABLE)
-        if text:
+        if text := os.environ.get(PATIENCE_VARIABLE):
             try:
                 return max(0.0, float(text))
             except ValueError:

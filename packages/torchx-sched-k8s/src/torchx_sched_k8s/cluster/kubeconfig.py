@@ -13,7 +13,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -26,22 +26,11 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _POOL = 1024
 
 
-class Contexts(NamedTuple):
-    """The contexts of a kubeconfig.
+def read(where: str) -> tuple[str, dict[str, str]]:
+    """Return the current context of a kubeconfig, and the namespace of each context.
 
-    Attributes:
-        current: Name of the current context; empty if there is none.
-        namespaces: Maps the name of each context to its namespace; empty if the context has none.
-    """
-
-    current: str
-    namespaces: dict[str, str]
-
-
-def read(where: str) -> Contexts:
-    """Read the contexts of a kubeconfig. A file that cannot be read counts as empty.
-
-    The library cannot be used here: without a current context, it returns no contexts.
+    Both are empty if they are missing. A file that cannot be read counts as empty. The library
+    cannot be used here: without a current context, it returns no contexts.
 
     Args:
         where: The path of the kubeconfig, or several paths, as in ``KUBECONFIG``.
@@ -56,7 +45,7 @@ def read(where: str) -> Contexts:
             for one in data.get("contexts") or ():
                 namespace = (one.get("context") or {}).get("namespace") or ""
                 namespaces.setdefault(str(one["name"]), str(namespace))
-    return Contexts(current, namespaces)
+    return current, namespaces
 
 
 def context_in(cfg: Mapping[str, Any]) -> str | None:
@@ -77,8 +66,8 @@ def default_namespace(context: str | None) -> str:
     where = kubeconfig(context)
     found = ""
     if where is not None:
-        contexts = read(where)
-        found = contexts.namespaces.get(context or contexts.current, "")
+        current, namespaces = read(where)
+        found = namespaces.get(context or current, "")
     else:
         path = f"{_SERVICE_ACCOUNT}/namespace"
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
@@ -166,7 +155,7 @@ def credentials_name(context: str | None) -> str:
     where = kubeconfig(context)
     if where is None:
         return "this pod's service account"
-    return f"context '{context or read(where).current}' of {where}"
+    return f"context '{context or read(where)[0]}' of {where}"
 
 
 def _check_there(where: str) -> None:
@@ -181,8 +170,7 @@ def _check_there(where: str) -> None:
 
 
 def _check_context(where: str, context: str | None) -> None:
-    found = read(where)
-    current, known = found.current, list(found.namespaces)
+    current, known = read(where)
     have = f" contexts: {', '.join(known)}" if known else " it has no contexts"
     if context is not None:
         if context not in known:

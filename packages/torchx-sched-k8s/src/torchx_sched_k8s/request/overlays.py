@@ -170,7 +170,8 @@ def pod_template(
     overlay_object(pod, overlay, POD, opts, spec_fields=_POD_FIELDS, fixed=fixed)
     for field in ("apiVersion", "kind"):
         pod.pop(field, None)
-    for one in _containers(pod):
+    spec = pod["spec"]
+    for one in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         variables = one.get("env") or ()
         for variable in variables:
             value = variable.get("value") if isinstance(variable, dict) else None
@@ -190,11 +191,6 @@ def pod_template(
                 " (a folder of its own below one volume)"
             )
     return pod
-
-
-def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    spec = pod["spec"]
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
 def _references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
@@ -308,9 +304,9 @@ def overlay_object(
     resource["metadata"] = {**names, **overlaid, "labels": labels}
     changed = [field for field in fixed if resource["spec"].get(field) != before[field]]
     if changed:
-        names = ", ".join(f"`spec.{field}`" for field in changed)
+        fields = ", ".join(f"`spec.{field}`" for field in changed)
         hint = " (set fields of pods in the overlay V1Pod)" if "template" in changed else ""
-        raise RequestError(f"overlay {kind}: {names} cannot be changed: TorchX sets it{hint}")
+        raise RequestError(f"overlay {kind}: {fields} cannot be changed: TorchX sets it{hint}")
 
 
 def _check_known(kind: str, where: str, part: Mapping[str, Any], fields: str) -> None:

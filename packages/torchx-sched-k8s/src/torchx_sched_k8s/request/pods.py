@@ -126,8 +126,7 @@ def _pod_spec(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
     if of_container or plain:
         main["securityContext"] = of_container
     main["volumeMounts"] = mounts
-    from_ = options.env_from(opts)
-    if from_:
+    if from_ := options.env_from(opts):
         main["envFrom"] = from_
     if opts.image_pull_policy:
         main["imagePullPolicy"] = opts.image_pull_policy

@@ -174,9 +174,7 @@ def _failures(attempts: Sequence[Pod]) -> int:
 
 
 def _restarts(attempts: Sequence[Pod]) -> int:
-    if not attempts:
-        return 0
-    return len(attempts) - 1 + sum(pod.restarts for pod in attempts)
+    return max(len(attempts) - 1, 0) + sum(pod.restarts for pod in attempts)
 
 
 def _replica_state(
@@ -218,8 +216,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
     The backend's own reason comes first. The text is empty if there is no event.
     """
-    reason = view.backend.waiting_reason(cluster, namespace, view)
-    if reason:
+    if reason := view.backend.waiting_reason(cluster, namespace, view):
         return reason
     missing = (role.owner for role in view.roles if role.wants_pods and not _pods_of(role, pods))
     waiting = (pod.name for pod in pods if pod.state == AppState.PENDING and not pod.has_log)

@@ -246,8 +246,7 @@ def _lost_pods(
     role: RoleView,
     pods: Mapping[int, Sequence[Pod]],
 ) -> LostPods:
-    created: dict[str, str] = {}
-    uids: dict[str, str] = {}
+    created: dict[str, tuple[str, str]] = {}  # the time, and the uid of the Job, by the pod's name
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
     for event in list_events(cluster, namespace, role.owner, "involvedObject.kind=Job"):
@@ -256,8 +255,7 @@ def _lost_pods(
             continue  # an event of an earlier Job of that name, deleted by a restart of the app
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
-            created[found[1]] = event_time(event)
-            uids[found[1]] = uid
+            created[found[1]] = event_time(event), uid
         elif event.get("reason") == "SuccessfulDelete" and found:
             deleted.add(found[1])
         elif event.get("reason") == "FailedCreate":
@@ -270,7 +268,7 @@ def _lost_pods(
     if gone:
         # With a Job that was deleted, or replaced by a restart of the app, its pods vanish.
         owner = _uid_of_job(cluster, namespace, role.owner)
-        gone = {name for name in gone if owner and uids[name] in ("", owner)}
+        gone = {name for name in gone if owner and created[name][1] in ("", owner)}
     lost: dict[int, list[str]] = {}
     for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
@@ -282,7 +280,7 @@ def _lost_pods(
         name = lost[index][-1]
         reasons[index] = _reason_of_loss(cluster, namespace, name, counted=counted)
     last_warning = max(warnings, default=("", ""))
-    refused = last_warning[0] >= max(created.values(), default="")
+    refused = last_warning[0] >= max(created.values(), default=("", ""))[0]
     return LostPods(
         {index: len(names) for index, names in lost.items()},
         reasons,
@@ -310,8 +308,8 @@ def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
-    words = _disruption(list_events(cluster, namespace, name, "involvedObject.kind=Pod"))
-    if words:
+    events = list_events(cluster, namespace, name, "involvedObject.kind=Pod")
+    if words := _disruption(events):
         return words
     if counted:
         return f"deleted: pod {name} was deleted by somebody, not by its Job"

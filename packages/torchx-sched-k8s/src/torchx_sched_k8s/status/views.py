@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.times import datetime_of
@@ -127,13 +127,12 @@ def role_of_job(
         owner: Name of the Job.
         **fields: The fields of the :class:`RoleView` that the spec does not contain.
     """
-    template = spec["template"]
     limit, is_per_replica = failure_limit(spec)
     return RoleView(
         index,
         name,
         int(spec.get("completions") or 1),
-        template,
+        spec["template"],
         owner=owner,
         limit=limit,
         limit_is_per_replica=is_per_replica,
@@ -240,11 +239,6 @@ def suspension_reason(resource: Mapping[str, Any]) -> str:
     """Return why an object is suspended."""
     queue = labels_of(resource).get(LABEL_QUEUE)
     return f"waiting in Kueue's queue {queue}" if queue else "suspended"
-
-
-def time_stamp() -> str:
-    """Return the present time in the form of the API: UTC, in whole seconds."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def creation(objects: Iterable[Mapping[str, Any]]) -> datetime | None:
