@@ -29,7 +29,6 @@ from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import (
     job_state,
-    role_name_of,
     true_conditions,
 )
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
@@ -63,8 +62,7 @@ class SupervisedApp(Supervision):
         super().__init__(jobs, missing_jobs)
         supervisor = self.objects[0]
         self._missing_names = {str(job["metadata"]["name"]) for job in missing_jobs}
-        self.restarts = max(map(program.restart_count, self.objects))
-        self._retries = self.restarts - program.number_of(supervisor, program.DISRUPTIONS)
+        self.restarts = max(program.number_of(job, program.RESTARTS) for job in self.objects)
         self._annotations = annotations_of(supervisor)
         self._state, self._reason = job_state(supervisor)
         if ANNOTATION_CANCELLED in self._annotations:
@@ -83,8 +81,7 @@ class SupervisedApp(Supervision):
             )
             for number, (began, ended, reason, step, nodes) in enumerate(noted)
         ]
-        suspended = supervisor["spec"].get("suspend")
-        self.is_active = not self._is_decided and not suspended
+        self.is_active = not self._is_decided and not supervisor["spec"].get("suspend")
         self.may_restart = self.is_active and self._restarts_app
         roles = program.number_of(supervisor, ANNOTATION_ROLES)
         self.missing = max(roles - len(self.role_jobs), self.missing)
@@ -95,7 +92,7 @@ class SupervisedApp(Supervision):
         """Return whether a role's Job does not exist or will be replaced by the present restart."""
         if job["metadata"]["name"] in self._missing_names:
             return True
-        earlier = program.restart_count(job) < self.restarts
+        earlier = program.number_of(job, program.RESTARTS) < self.restarts
         return self.may_restart and (earlier or "deletionTimestamp" in job["metadata"])
 
     def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
@@ -138,11 +135,8 @@ class SupervisedApp(Supervision):
         else:
             failed_job = program.first_failed(existing)
             if failed_job is not None and self._restarts_app and not self._has_attempts:
-                limit = self.max_restarts(failed_job)
-                retry = self._retries + 1
-                count = f"restart {retry} of {limit}: " if retry <= limit else ""
-                why = program.failure(failed_job)
-                reasons.append(f"{count}role '{role_name_of(failed_job)}' failed: {why}")
+                disruptions = program.number_of(self.objects[0], program.DISRUPTIONS)
+                reasons.append(program.failed_text(failed_job, self.restarts - disruptions))
         if self._annotations.get(program.TROUBLE):
             reasons.append(f"{_SUPERVISOR}: {self._annotations[program.TROUBLE]}")
         return "; ".join(filter(None, reasons))
@@ -232,28 +226,24 @@ def read_missing_jobs(
 ) -> list[dict[str, Any]]:
     """Return the manifests of roles' Jobs that do not exist.
 
-    The manifests are read from the supervisor's config map, by at most one request. The list is
-    empty if the config map cannot be read.
+    The manifests are read from the supervisor's config map, by one request. The list is empty if
+    the config map cannot be read.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         supervision: The app's Jobs and their supervisor.
     """
-    if not supervision.missing:
-        return []
     app_id = str(supervision.objects[0]["metadata"]["name"])
     path = object_path(CORE, namespace, "configmaps", app_id)
-    try:
-        config_map = cluster.get_or_none(path, f"read the roles of {app_id}")
-    except ApiError:
-        return []  # the user may lack the right to read config maps
     existing = {str(job["metadata"]["name"]) for job in supervision.objects}
     try:
-        manifests: list[dict[str, Any]] = json.loads((config_map or {})["data"][MANIFESTS])
+        data = (cluster.get_or_none(path, f"read the roles of {app_id}") or {})["data"]
+        manifests: list[dict[str, Any]] = json.loads(data[MANIFESTS])
         return [one for one in manifests if one["metadata"]["name"] not in existing]
-    except (ValueError, KeyError, TypeError):
-        return []  # the config map does not exist, or another program replaced it
+    except (ApiError, ValueError, KeyError, TypeError):
+        # it does not exist, the user may not read it, or another program replaced it
+        return []
 
 
 def _supervisor_problem(

@@ -3,20 +3,32 @@
 The supervisor is a Job of one pod. The Job has the app's name and owns all other objects of the
 app. The pod runs :mod:`torchx_k8s_supervisor.program` with a service account that may read
 and patch the app's Jobs. If the supervisor restarts the app, the account may also delete and create
-these Jobs, and a config map holds their manifests.
+these Jobs, and a config map holds their manifests. An app with the option ``requeue`` has attempts:
+its pods get variables, and the supervisor mounts the resume folder.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
+import posixpath
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from torchx_k8s_supervisor import program
-from torchx_k8s_supervisor.attempts import prepare_attempts
 from torchx_k8s_supervisor.status import ANNOTATION_ROLES, SupervisedApp, read_missing_jobs
+from torchx_kit.jobs.attempts import (
+    ATTEMPT_VARIABLES,
+    FAILURES,
+    MOST_WITHOUT_PROGRESS,
+    NO_PROGRESS,
+    NODE_FAILURES,
+    TOTAL_TIME,
+    AttemptRules,
+    attempt_rules,
+)
 from torchx_sched_k8s import options
 from torchx_sched_k8s.backends.supervision import (
     LABEL_PART,
@@ -35,11 +47,18 @@ from torchx_sched_k8s.cluster.labels import (
     object_labels,
 )
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import MANIFESTS, manifests_text, object_metadata
+from torchx_sched_k8s.request.kubernetes_job import (
+    IGNORE_DISRUPTIONS,
+    MANIFESTS,
+    manifests_text,
+    object_metadata,
+    pod_failure_policy,
+)
 from torchx_sched_k8s.request.pods import escape
-from torchx_sched_k8s.request.retries import IGNORE_DISRUPTIONS, pod_failure_policy
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
+from torchx_specs.model.templates import macros
+from torchx_specs.settings import ENV_TORCHX_ATTEMPT, ENV_TORCHX_RESUME_DIR, ENV_TORCHX_STOP_GRACE
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -52,6 +71,14 @@ LARGEST_DATA = 1024 * 1024
 #: How many times a failed pod of the supervisor is replaced; evictions do not count.
 _BACKOFF_LIMIT = 10
 _GRACE_SECONDS = 5
+#: Kubernetes sends SIGKILL this number of seconds after SIGTERM by default.
+_DEFAULT_GRACE = 30
+#: The sources of volumes that no other pod can write to.
+_NOT_SHARED = frozenset(
+    {"emptyDir", "ephemeral", "configMap", "secret", "downwardAPI", "projected", "image"}
+)
+#: A volume of a pod, and where its main container mounts it.
+_SharedVolume = tuple[dict[str, Any], dict[str, Any]]
 
 
 class JobSupervisor(Supervisor):
@@ -113,7 +140,8 @@ class JobSupervisor(Supervisor):
         spec = _job_spec(arguments, jobs[0]["spec"]["template"], account, labels, opts)
         if shared is not None:
             pod = spec["template"]["spec"]
-            pod["volumes"], pod["containers"][0]["volumeMounts"] = [shared.volume], [shared.mount]
+            volume, mount = shared
+            pod["volumes"], pod["containers"][0]["volumeMounts"] = [volume], [mount]
         supervisor = named("batch/v1", "Job", spec=spec)
         if restarted:
             supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
@@ -138,10 +166,9 @@ class JobSupervisor(Supervisor):
         namespace: str = "",
     ) -> Supervision:
         found = SupervisedApp(jobs)
-        if cluster is None:
-            return found
-        missing = read_missing_jobs(cluster, namespace, found)
-        return SupervisedApp(jobs, missing) if missing else found
+        if cluster is not None and found.missing:
+            found = SupervisedApp(jobs, read_missing_jobs(cluster, namespace, found))
+        return found
 
 
 def _rules(
@@ -248,3 +275,101 @@ def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the fields of a security context that set user and group."""
     fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
     return {field: context[field] for field in fields if context and field in context}
+
+
+def prepare_attempts(
+    app_id: str, jobs: Sequence[dict[str, Any]], opts: KubernetesOpts
+) -> tuple[dict[str, Any], _SharedVolume | None]:
+    """Set the variables and the time limit of the first attempt in an app's Jobs, in place.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        jobs: The app's Jobs.
+        opts: The scheduler's options.
+
+    Returns:
+        The rules for the supervisor's program; empty for an app without attempts. Then the volume
+        with the resume folder; None if the supervisor does not mount it.
+
+    Raises:
+        RequestError: The roles do not share the volume of the resume folder.
+    """
+    rules = attempt_rules(opts)
+    if rules is None:
+        return {}, None
+    folder = (opts.resume_dir or "").replace(macros.app_id, app_id)
+    templates = [job["spec"]["template"] for job in jobs]
+    shared = _shared_volume(templates, folder) if folder else None
+    pods = sum(int(job["spec"]["completions"]) for job in jobs)
+    if shared and "persistentVolumeClaim" in shared[0] and pods == 1:
+        shared = None  # only one pod, or the pods of one node, may be able to mount the claim
+    total = rules.max_total_seconds
+    for template in templates:
+        spec, container = template["spec"], main_container(template)
+        grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        variables = {ENV_TORCHX_ATTEMPT: "0", ENV_TORCHX_STOP_GRACE: f"SIGTERM={grace}"}
+        if folder:
+            variables[ENV_TORCHX_RESUME_DIR] = escape(folder)
+        others = [one for one in container.get("env") or () if one["name"] not in ATTEMPT_VARIABLES]
+        own = [{"name": name, "value": value} for name, value in variables.items()]
+        container["env"] = [*own, *others]
+        if total is not None:
+            limit = spec.get("activeDeadlineSeconds") or math.inf
+            spec["activeDeadlineSeconds"] = min(limit, math.ceil(total))
+    return program_rules(rules, folder if shared else ""), shared
+
+
+def program_rules(rules: AttemptRules, folder: str) -> dict[str, Any]:
+    """Return the rules in the form that the supervisor's program reads.
+
+    Args:
+        rules: The rules.
+        folder: The resume folder; empty if the supervisor cannot read it.
+    """
+    total = rules.max_total_seconds
+    return {
+        "exit_codes": list(rules.exit_codes),
+        "max_node_failures": rules.max_node_failures,
+        "max_total_seconds": None if total is None else math.ceil(total),
+        "folder": folder,
+        "failures": FAILURES,
+        "most_without_progress": MOST_WITHOUT_PROGRESS,
+        "refusals": {
+            "node_failures": NODE_FAILURES,
+            "total_time": TOTAL_TIME,
+            "no_progress": NO_PROGRESS,
+        },
+    }
+
+
+def _shared_volume(templates: Sequence[Mapping[str, Any]], folder: str) -> _SharedVolume:
+    """Return the volume that contains a folder in the pods of all roles.
+
+    Raises:
+        RequestError: There is no such volume.
+    """
+    found = [_volume_of(template, folder) for template in templates]
+    if found[0] is None or any(one != found[0] for one in found):
+        raise RequestError(
+            f"option resume_dir: '{folder}' is not in a volume that all replicas share and may"
+            " write to; mount one, such as a persistent volume claim, at the same path in all roles"
+        )
+    return found[0]
+
+
+def _volume_of(template: Mapping[str, Any], folder: str) -> _SharedVolume | None:
+    """Return the volume that contains a folder; None if other pods cannot write to it."""
+    mounts = [
+        mount
+        for mount in main_container(template).get("volumeMounts") or ()
+        if f"{posixpath.normpath(folder)}/".startswith(f"{mount['mountPath'].rstrip('/')}/")
+    ]
+    if not mounts:
+        return None
+    mount = max(mounts, key=lambda one: len(one["mountPath"]))
+    volumes = template["spec"].get("volumes") or ()
+    volume: dict[str, Any] = next((one for one in volumes if one["name"] == mount["name"]), {})
+    if mount.get("readOnly") or "subPathExpr" in mount or _NOT_SHARED & volume.keys():
+        return None
+    name = {"name": "resume-dir"}
+    return {**volume, **name}, {**mount, **name, "readOnly": True}
