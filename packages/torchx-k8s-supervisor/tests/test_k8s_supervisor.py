@@ -31,7 +31,7 @@ from torchx_k8s_supervisor.program import (
     Supervisor,
     UnreachableError,
 )
-from torchx_k8s_supervisor.status import ANNOTATION_ROLES
+from torchx_k8s_supervisor.supervisor import ANNOTATION_ROLES
 from torchx_kit.jobs.attempts import NODE_FAILURES
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.supervision import LABEL_PART

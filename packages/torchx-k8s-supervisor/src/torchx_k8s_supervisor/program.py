@@ -498,8 +498,10 @@ class Supervisor:
         print(f"creating {job['metadata']['name']}, attempt {restarts + 1}", flush=True)
         for part in (job, job["spec"]["template"]):
             metadata = part.setdefault("metadata", {})
-            metadata["annotations"] = dict(metadata.get("annotations") or {})
-            metadata["annotations"][RESTARTS] = str(restarts)
+            metadata["annotations"] = {
+                **(metadata.get("annotations") or {}),
+                RESTARTS: str(restarts),
+            }
         job["metadata"]["ownerReferences"] = [owner_reference(own)]
         if self._rules:
             self._set_attempt(job, restarts, own)
