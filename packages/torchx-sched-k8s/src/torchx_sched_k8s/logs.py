@@ -85,6 +85,7 @@ class PodLog:
         # The two latest seconds that have lines, each with the hashes of the lines that were read.
         self._seconds: dict[bytes, list[int]] = {}
         self._first_time: int | None = None
+        self._last_time = b""
 
     def read_last(self, last: int, *, with_incomplete: bool = True) -> list[bytes]:
         """Return the last lines of the log; :meth:`read` then continues after them.
@@ -146,6 +147,7 @@ class PodLog:
         read_lines = Counter(key for lines in self._seconds.values() for key in lines)
         start = min(self._seconds, default=b"")
         if start:
+            start += b"Z" if self._last_time.endswith(b"Z") else self._last_time[-6:]
             query["sinceTime"] = start.decode()
         elif self._earliest:
             # the API accepts only whole seconds, so `_new_line` leaves out earlier lines
@@ -233,8 +235,8 @@ class PodLog:
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1
             return None
-        zone = b"Z" if time.endswith(b"Z") else time[-6:]
-        self._seconds.setdefault(time[:_SECOND_LENGTH] + zone, []).append(key)
+        self._last_time = time
+        self._seconds.setdefault(time[:_SECOND_LENGTH], []).append(key)
         if len(self._seconds) > 2:
             del self._seconds[min(self._seconds)]
         return text

@@ -280,10 +280,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """Block until an app's objects have changed since they were last read; 30 s at most."""
         from torchx_sched_k8s.cluster.watch import changed_view, wait_for_change
 
-        closing = closing_of(self)
         cluster, namespace, name = self._locate(app_id)
         view = self._views.last(app_id)
-        changed = wait_for_change(cluster, namespace, view, timeout, closing)
+        changed = wait_for_change(cluster, namespace, view, timeout, closing_of(self))
         if view is not None and changed is not None and split_element_id(name)[1] is None:
             latest = changed_view(view, changed)
             if latest is not None and is_terminal(latest.state):

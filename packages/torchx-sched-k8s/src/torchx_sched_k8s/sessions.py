@@ -403,8 +403,7 @@ def open_port(
     action = f"connect to port {port} of {replica}"
     connection = ChannelSocket(cluster, path, [("ports", str(port))], action, replica, (V4,))
     received: SimpleQueue[bytes | BackendError | None] = SimpleQueue()
-    reader = threading.Thread(target=_receive, args=(connection, received), daemon=True)
-    reader.start()
+    threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     first: bytes | BackendError | None = b""
     try:
         first = received.get(timeout=0.0 if (pod, port) in known else _REFUSAL_SECONDS)

@@ -123,7 +123,7 @@ class _Submission:
                     changed = _held(resource, unfinished_mark(jobs) if resource is first else {})
                 if owner is not None and resource is not owner:
                     changed = _owned(changed, created[:1])
-                elif resource.get("kind") in ("Service", "ConfigMap"):
+                elif created and not _is_plain_job(resource):
                     changed = _owned(changed, created)
                 created.append(self._create(changed))
             for resource in objects[::-1]:
@@ -170,10 +170,10 @@ class _Submission:
         """
         name = labels_of(first).get(LABEL_APP_NAME, "")
         wanted = f"{selector()},{LABEL_UNFINISHED},{LABEL_APP_NAME}={name}"
-        action = "find unfinished submissions"
+        query = {"labelSelector": wanted}
+        path = BATCH.path(self._namespace)
         try:
-            query = {"labelSelector": wanted}
-            jobs = list(self._cluster.list_items(BATCH.path(self._namespace), action, query))
+            jobs = list(self._cluster.list_items(path, "find unfinished submissions", query))
         except ApiError:
             return  # the user may lack the right to list Jobs; later requests report other problems
         for job in jobs:

@@ -286,8 +286,7 @@ class BatchBackend(Backend):
 
     def find(self, cluster: Cluster, namespace: str, app_id: str) -> AppView | None:
         query = {"labelSelector": f"{selector(instance=app_id)},!{LABEL_JOBSET}"}
-        found = cluster.get(self.path(namespace), f"find the app {app_id}", query)
-        jobs = found.get("items") or []
+        jobs = cluster.get(self.path(namespace), f"find the app {app_id}", query).get("items")
         return self._view(app_id, supervision_of(jobs, cluster, namespace)) if jobs else None
 
     def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
