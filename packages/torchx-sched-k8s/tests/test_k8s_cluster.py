@@ -406,6 +406,21 @@ def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
     }
 
 
+def test_an_object_that_a_program_adds_belongs_to_the_job(api: ApiDouble) -> None:
+    for path in (JOBS, SERVICES, "/apis/policy/v1/namespaces/team/poddisruptionbudgets"):
+        api.answer("POST", path, created)
+    api.answer("PATCH", "-main", {})
+    scheduler = create_scheduler("test")
+    info = scheduler.submit_dryrun(app(), {"namespace": "team"})
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+    info.request.resource["items"].append(budget)
+    scheduler.schedule(info)
+    (made,) = [
+        one.body for one in api.requests if "policy" in one.path and "dryRun" not in one.query
+    ]
+    assert [owner["kind"] for owner in made["metadata"]["ownerReferences"]] == ["Job"]
+
+
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "exceeded quota: services")))
