@@ -26,7 +26,6 @@ class Client:
         self._pool = urllib3.PoolManager(ca_certs=cluster.get("certificate-authority"))
         self.core = client.CoreV1Api(self.api)
         self.batch = client.BatchV1Api(self.api)
-        self.custom = client.CustomObjectsApi(self.api)
 
     def raw(
         self, method: str, path: str, body: Any = None, type_: str = "application/json"

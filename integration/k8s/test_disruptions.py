@@ -12,9 +12,8 @@ from k8s_double.store import now
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.cluster.labels import selector
-from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_k8s.scheduler import BACKENDS, KubernetesScheduler
 from torchx_sched_k8s.status.describe import describe
 from torchx_sched_k8s.status.pod_states import list_pods
 from torchx_specs import AppState, RetryPolicy

@@ -13,9 +13,8 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s.arrays import request as arrays
+from torchx_sched_k8s import arrays, submit
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_sched_k8s.submission import submit
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 
@@ -193,13 +192,13 @@ def test_an_interrupted_submission_has_no_elements_so_that_it_is_repeated(
     def die(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr("torchx_sched_k8s.submission.submit._Submission._start", die)
+    monkeypatch.setattr("torchx_sched_k8s.submit._Submission._start", die)
     child = os.fork()
     if child == 0:
         list(scheduler.app_arrays.submit(infos))
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    monkeypatch.setattr("torchx_sched_k8s.submission.submit._Submission._start", start)
+    monkeypatch.setattr("torchx_sched_k8s.submit._Submission._start", start)
     assert len(jobs(scheduler)) == 1
     assert scheduler.list(CFG) == []
     app_ids = list(

@@ -10,8 +10,7 @@ from k8s_double.handle import Double
 from waiting import described
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_sched_k8s.sessions.exec import PodExec
-from torchx_sched_k8s.sessions.ports import open_port
+from torchx_sched_k8s.sessions import PodExec, open_port
 from torchx_specs import AppDef, AppState
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers import Stream

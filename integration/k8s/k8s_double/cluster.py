@@ -36,7 +36,6 @@ class Cluster:
         job_delay: How long before a Job's failed pod is replaced the first time, in seconds.
         images: Images that the node has; None for IMAGES.
         namespaces: Namespaces in addition to ``default`` and ``kube-system``.
-        capacity: Capacity of the node; None for CAPACITY.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Cluster:
         job_delay: float = 0.1,
         images: list[str] | None = None,
         namespaces: list[str] | None = None,
-        capacity: dict[str, str] | None = None,
     ) -> None:
         self.store = Store()
         self.admission = Admission(self.store)
@@ -62,7 +60,6 @@ class Cluster:
         self.pod_gc = PodGarbageCollector(self.api)
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
-        self.api.mutators.append(self.admission.inject)
         self.front = Front(self, tls, tokens)
         if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
@@ -79,10 +76,9 @@ class Cluster:
         self._garbage = False
         self._ended = False
         self.store.listeners += [self._changed, self.kubelet.changed, self.operators.changed]
-        self.capacity = dict(capacity or CAPACITY)
         #: Namespaces that always exist.
         self.namespaces = list(dict.fromkeys(["default", "kube-system", *(namespaces or ())]))
-        self._create_defaults(self.capacity)
+        self._create_defaults()
         self._thread = threading.Thread(target=self._run, daemon=True, name="controllers")
         self._thread.start()
 
@@ -99,9 +95,9 @@ class Cluster:
         self._thread.join(5)
         shutil.rmtree(self.folder / "pods", ignore_errors=True)
 
-    def _create_defaults(self, capacity: dict[str, str]) -> None:
+    def _create_defaults(self) -> None:
         self.store.create(
-            NODES, node(capacity, {"node.kubernetes.io/instance-type": "double.large"})
+            NODES, node(CAPACITY, {"node.kubernetes.io/instance-type": "double.large"})
         )
         for name in self.namespaces:
             self.add_namespace(name)
@@ -201,7 +197,7 @@ class Cluster:
             )
             message += " are available: 1 No preemption victims found for incoming pod."
             self.scheduling.refuse(pod, row.get("message") or message)
-        elif row is not None and row["sequence"] in ("unscheduled", "gated"):
+        elif row is not None and row["sequence"] == "unscheduled":
             pass
         elif self.scheduling.bind(pod):
             return

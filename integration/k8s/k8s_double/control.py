@@ -90,10 +90,6 @@ class Control:
         """Add a webhook that refuses objects; see :class:`k8s_double.server.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
-    def inject(self, container: dict[str, Any]) -> None:
-        """Insert a container before the containers of every new pod, as service meshes do."""
-        self.cluster.admission.sidecars.append(container)
-
     def serve_sessions(self, protocols: list[str]) -> None:
         """Set which versions of the protocol for commands and ports of pods are accepted."""
         self.cluster.front.session_protocols = protocols
@@ -106,10 +102,6 @@ class Control:
         """Serve the resources of the given operators only: of jobset, volcano, mcad and kueue."""
         self.cluster.api.operators = set(names)
 
-    def serve_versions(self, group: str, versions: list[str]) -> None:
-        """Set the served versions of an API group; objects are the same in each version."""
-        self.cluster.api.versions[group] = versions
-
     # Methods for users and tokens.
 
     def kubeconfig(self, name: str = "kubeconfig", user: str = identity.USER, **how: Any) -> str:
@@ -118,27 +110,20 @@ class Control:
         self.cluster.front.tokens[token] = user
         return self._write(name, token, **how)
 
-    def rotate(self, name: str = "kubeconfig", revoke: bool = True, **how: Any) -> str:
-        """Write a kubeconfig with a new token; return its path.
+    def rotate(self, name: str = "kubeconfig", **how: Any) -> str:
+        """Revoke the tokens of users, and write a kubeconfig with a new one; return its path.
+
+        The tokens of pods stay valid.
 
         Args:
             name: Name of the file.
-            revoke: Whether to revoke all older tokens of users.
             **how: Arguments of :func:`k8s_double.identity.write_kubeconfig`.
         """
-        tokens = self.cluster.front.tokens
-        if revoke:
-            self.revoke()
-        token = identity.new_token()
-        tokens[token] = identity.USER
-        return self._write(name, token, **how)
-
-    def revoke(self) -> None:
-        """Revoke all tokens of users; tokens of pods stay valid."""
         tokens = self.cluster.front.tokens
         for token, user in list(tokens.items()):
             if not user.startswith(identity.ACCOUNT):
                 tokens.pop(token, None)
+        return self.kubeconfig(name, **how)
 
     def rotate_accounts(self) -> None:
         """Give all pods new tokens, and revoke their old tokens."""
@@ -181,10 +166,6 @@ class Control:
     def log_resolution(self, nanoseconds: int) -> None:
         """Make the clock of new logs coarse, so that many lines have the same time."""
         self.cluster.kubelet.log_resolution = nanoseconds
-
-    def log_skew(self, nanoseconds: int) -> None:
-        """Set how far the times of stderr are behind stdout in new logs."""
-        self.cluster.kubelet.log_skew = nanoseconds
 
     def log_at_once(self, on: bool = True) -> None:
         """Store text in new logs before its newline, as CRI-O does."""
@@ -231,14 +212,6 @@ class Control:
 
         self.cluster.store.mutate(PODS, namespace, name, fail)
         self.cluster.api.delete(PODS, namespace, name, {"gracePeriodSeconds": 0})
-
-    def capacity(self, **amounts: str) -> None:
-        """Set amounts of the node's capacity; the other amounts get their first values."""
-        self._capacity({**self.cluster.capacity, **amounts})
-
-    def _capacity(self, amounts: dict[str, str]) -> None:
-        status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
-        self.set_status(NODES.key, "", NODE, status)
 
     # Methods for objects.
 
@@ -309,8 +282,6 @@ class Control:
         cluster.admission.faults.clear()
         cluster.admission.webhooks.clear()
         cluster.admission.denials.clear()
-        cluster.admission.sidecars.clear()
-        cluster.api.versions.clear()
         cluster.front.session_protocols = [websocket.V5, websocket.V4]
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
@@ -318,10 +289,8 @@ class Control:
         cluster.jobs_paused = False
         cluster.pod_gc.period = pod_gc.PERIOD
         cluster.kubelet.log_resolution = 1
-        cluster.kubelet.log_skew = 0
         cluster.kubelet.log_at_once = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
-        self._capacity(cluster.capacity)
         ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         self.set_status(NODES.key, "", NODE, {"conditions": ready})
         if not cluster.front.is_up:

@@ -73,7 +73,7 @@ class Double:
 
             named = dict(signature(getattr(Control, name)).bind(None, *args, **named).arguments)
             named.pop("self")
-            for key in ("how", "row", "amounts"):
+            for key in ("how", "row"):
                 named.update(named.pop(key, {}))
             return self._call(name, named)
 

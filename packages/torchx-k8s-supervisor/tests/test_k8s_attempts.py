@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_k8s_supervisor import program
-from torchx_k8s_supervisor.attempts import program_rules
+from torchx_k8s_supervisor.supervisor import program_rules
 from torchx_kit.jobs import attempts
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.scheduler import create_scheduler

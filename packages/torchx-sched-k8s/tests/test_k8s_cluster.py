@@ -248,6 +248,7 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     api.kubeconfig.write_text(yaml.safe_dump(config))
     api.answer("POST", "", lambda request: (201, request.body))
     api.answer("PATCH", "-main", {})
+    api.answer("GET", "/v1/namespaces/default/jobs", {"items": []})
     role = Role("main", "busybox:1", entrypoint="true")
     app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
     assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")
@@ -403,6 +404,21 @@ def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
             "annotations": {"torchx.pytorch.org/submission": None},
         },
     }
+
+
+def test_an_object_that_a_program_adds_belongs_to_the_job(api: ApiDouble) -> None:
+    for path in (JOBS, SERVICES, "/apis/policy/v1/namespaces/team/poddisruptionbudgets"):
+        api.answer("POST", path, created)
+    api.answer("PATCH", "-main", {})
+    scheduler = create_scheduler("test")
+    info = scheduler.submit_dryrun(app(), {"namespace": "team"})
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+    info.request.resource["items"].append(budget)
+    scheduler.schedule(info)
+    (made,) = [
+        one.body for one in api.requests if "policy" in one.path and "dryRun" not in one.query
+    ]
+    assert [owner["kind"] for owner in made["metadata"]["ownerReferences"]] == ["Job"]
 
 
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
@@ -806,9 +822,9 @@ def test_wait_pauses_if_a_watch_fails(api: ApiDouble, answer: Any, pause: float)
 def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from torchx_sched_k8s.cluster import contexts, kubeconfig
+    from torchx_sched_k8s.cluster import kubeconfig
 
-    monkeypatch.setattr(contexts, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -818,9 +834,9 @@ def test_inside_a_pod_the_cluster_is_its_own(
     (tmp_path / "token").write_text("t")
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
-    assert contexts.default_namespace(None) == "default"
+    assert kubeconfig.default_namespace(None) == "default"
     (tmp_path / "namespace").write_text("of-the-pod")
-    assert contexts.default_namespace(None) == "of-the-pod"
+    assert kubeconfig.default_namespace(None) == "of-the-pod"
 
 
 def test_the_first_request_is_retried_as_long_as_later_ones(

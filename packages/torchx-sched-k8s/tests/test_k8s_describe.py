@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
+from torchx_sched_k8s.cluster.labels import ANNOTATION_NAMES
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import DescribeAppResponse

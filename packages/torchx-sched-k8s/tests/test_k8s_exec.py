@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.sessions import exec as pod_exec
+from torchx_sched_k8s import sessions
 from torchx_specs.errors import BackendError
 
 _FAILED = {
@@ -37,9 +37,9 @@ class StubSocket:
 def run(monkeypatch: pytest.MonkeyPatch, *messages: tuple[int, bytes]) -> tuple[list[bytes], int]:
     """Return the output and the exit code of a command whose connection has these messages."""
     monkeypatch.setattr(StubSocket, "messages", list(messages))
-    monkeypatch.setattr(pod_exec, "ChannelSocket", StubSocket)
+    monkeypatch.setattr(sessions, "ChannelSocket", StubSocket)
     cluster: Any = None
-    session = pod_exec.PodExec(cluster, "default", "pod", "main", ["head"], None, True)
+    session = sessions.PodExec(cluster, "default", "pod", "main", ["head"], None, True)
     output = [data for _, data in session.output()]
     return output, session.wait()
 

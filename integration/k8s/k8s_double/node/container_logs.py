@@ -30,17 +30,14 @@ class ContainerLog:
     Args:
         resolution: Resolution of the clock, in nanoseconds; a coarse clock gives many lines the
             same time.
-        skew: How far the times of stderr are behind the times of stdout, in nanoseconds; with a
-            skew, the times in the log are not in order.
         at_once: Whether text is stored before its newline, as by CRI-O.
     """
 
-    def __init__(self, resolution: int = 1, skew: int = 0, at_once: bool = False) -> None:
+    def __init__(self, resolution: int = 1, at_once: bool = False) -> None:
         self.entries: list[Entry] = []
         self.closed = False
         self._resolution = resolution
         self._at_once = at_once
-        self._skew = {"stdout": 0, "stderr": skew}
         self._rest = {"stdout": b"", "stderr": b""}
         self._more = threading.Condition()
 
@@ -52,10 +49,10 @@ class ContainerLog:
             found += self._parts(stream, line + b"\n")
         rest = lines[-1]
         while len(rest) > LINE_LIMIT:
-            found.append(Entry(self._now(stream), stream, rest[:LINE_LIMIT]))
+            found.append(Entry(self._now(), stream, rest[:LINE_LIMIT]))
             rest = rest[LINE_LIMIT:]
         if rest and self._at_once:
-            found.append(Entry(self._now(stream), stream, rest))
+            found.append(Entry(self._now(), stream, rest))
             rest = b""
         self._rest[stream] = rest
         self._append(found)
@@ -63,7 +60,7 @@ class ContainerLog:
     def close(self) -> None:
         """End the log, because the container has ended."""
         rests = [(s, rest) for s, rest in self._rest.items() if rest]
-        self._append([Entry(self._now(stream), stream, rest) for stream, rest in rests])
+        self._append([Entry(self._now(), stream, rest) for stream, rest in rests])
         with self._more:
             self.closed = True
             self._more.notify_all()
@@ -83,13 +80,13 @@ class ContainerLog:
     def _parts(self, stream: str, line: bytes) -> list[Entry]:
         found = []
         while len(line) > LINE_LIMIT + 1:
-            found.append(Entry(self._now(stream), stream, line[:LINE_LIMIT]))
+            found.append(Entry(self._now(), stream, line[:LINE_LIMIT]))
             line = line[LINE_LIMIT:]
-        found.append(Entry(self._now(stream), stream, line))
+        found.append(Entry(self._now(), stream, line))
         return found
 
-    def _now(self, stream: str) -> int:
-        stamp = time.time_ns() - self._skew[stream]
+    def _now(self) -> int:
+        stamp = time.time_ns()
         return stamp - stamp % self._resolution
 
     def _append(self, found: list[Entry]) -> None:

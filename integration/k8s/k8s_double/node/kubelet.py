@@ -39,7 +39,6 @@ class Kubelet:
         self.images = images
         self.programs = programs
         self.log_resolution = 1
-        self.log_skew = 0
         self.log_at_once = False
         #: Address of the API server for the pods; set when the server listens.
         self.server = ("127.0.0.1", 0)

@@ -472,7 +472,7 @@ class Worker(threading.Thread):
 
     def _new_log(self) -> ContainerLog:
         kubelet = self.kubelet
-        return ContainerLog(kubelet.log_resolution, kubelet.log_skew, kubelet.log_at_once)
+        return ContainerLog(kubelet.log_resolution, kubelet.log_at_once)
 
     def _watch(self, process: subprocess.Popen[bytes], log: ContainerLog) -> int:
         """Read a process's output until it has ended; end the process with its pod."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from k8s_double.node.pod_worker import Worker
 
 # Sequences that keep pods from getting a node. `Cluster._bind` plays them.
-BEFORE_BINDING = frozenset({"unschedulable", "unscheduled", "gated"})
+BEFORE_BINDING = frozenset({"unschedulable", "unscheduled"})
 
 
 class Table:
@@ -189,40 +189,18 @@ def _preempted(worker: Worker, row: dict[str, Any]) -> bool:
         set_condition(obj, "DisruptionTarget", "True", "PreemptionByScheduler", words)
 
     worker.change(disrupted)
-    by = row.get("by") or "default/urgent-0"
     worker.store.event(
         PODS,
         worker.pod,
         "Preempted",
-        f"Preempted by pod {by} on node {worker.pod['spec'].get('nodeName')}",
+        f"Preempted by pod default/urgent-0 on node {worker.pod['spec'].get('nodeName')}",
         component=SCHEDULER,
     )
-    worker.sleep(row.get("grace", 0.2))
+    worker.sleep(0.2)
     worker.close_logs()
     worker.end_states("Failed", 137, "Error")
     worker.sleep(row.get("stays", 0.2))
     worker.store.remove(PODS, worker.namespace, worker.pod_name)
-    return False
-
-
-def _unknown_node(worker: Worker, row: dict[str, Any]) -> bool:
-    worker.run_states()
-    worker.sleep(row.get("seconds", 0.2))
-
-    def lost(obj: Object) -> None:
-        set_condition(obj, "Ready", "False")
-        set_condition(
-            obj,
-            "DisruptionTarget",
-            "True",
-            "DeletionByTaintManager",
-            "Taint manager: deleting due to NoExecute taint",
-        )
-        obj["status"]["reason"] = "NodeLost"
-        obj["status"]["message"] = "Node double-node which was running pod is unresponsive"
-
-    worker.change(lost)
-    worker.sleep(86400)
     return False
 
 
@@ -249,10 +227,8 @@ def _pretended(worker: Worker, row: dict[str, Any]) -> bool:
     worker.print(row.get("lines") or [])
     if row.get("seconds") is not None:
         worker.sleep(row["seconds"])
-        code = row.get("exit_code", 0)
         worker.close_logs()
-        ended = "Failed" if code else "Succeeded"
-        worker.end_states(ended, code, "Error" if code else "Completed")
+        worker.end_states("Succeeded", 0, "Completed")
         return False
     worker.pretend = True
     return False
@@ -273,7 +249,6 @@ SEQUENCES: dict[str, Callable[[Worker, dict[str, Any]], bool]] = {
     "oom-killed": _oom,
     "evicted": _evicted,
     "preempted": _preempted,
-    "node-lost": _unknown_node,
     "refused-by-node": _refused_by_node,
     "pretended": _pretended,
     "slow": _slow,

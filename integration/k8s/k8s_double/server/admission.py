@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 
 from k8s_double import quantities
 from k8s_double.errors import ApiError, forbidden, not_found, qualified
 from k8s_double.identity import ACCOUNT
 from k8s_double.kinds import BY_KEY, JOBS, NAMESPACES, PODS, ROLE_BINDINGS, ROLES, Kind
-from k8s_double.store import Object, Store, copied
+from k8s_double.store import Object, Store
 
 
 @dataclass
@@ -19,15 +19,13 @@ class Fault:
     """A response that a test sets in place of the normal response.
 
     Attributes:
-        code: HTTP status code; 0 closes the connection without a response; any other number below
-            400 only delays the normal response.
+        code: HTTP status code; 0 closes the connection without a response.
         method: Regular expression of the HTTP method.
         path: Regular expression, searched for in path and query.
         count: How many requests get the fault; -1 for all.
         after: How many matching requests get the normal response before the first fault.
         message: Message of the Status; empty for a default message.
         retry_after: Value of the ``Retry-After`` header, in seconds.
-        delay: How long to wait before the response, in seconds.
         plain: Whether the response is plain text, as from a proxy, instead of a Status.
         served: Whether the request is carried out, so that only its response is lost.
     """
@@ -39,37 +37,28 @@ class Fault:
     after: int = 0
     message: str = ""
     retry_after: int | None = None
-    delay: float = 0.0
     plain: bool = False
     served: bool = False
 
 
 @dataclass
 class Webhook:
-    """A validating admission webhook that refuses objects.
-
-    It refuses objects with all ``labels``. ``*`` matches any resource or operation.
-    """
+    """A validating admission webhook that refuses new Jobs."""
 
     name: str
     message: str
-    resource: str = "jobs"
-    operation: str = "CREATE"
-    code: int = 403
-    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Denial:
     """A right that users lack.
 
-    ``*`` matches any verb or resource. An empty namespace or user matches any.
+    ``*`` matches any verb or resource. An empty namespace matches any.
     """
 
     verb: str
     resource: str
     namespace: str = ""
-    user: str = ""
 
 
 _FAULT_WORDS = {
@@ -81,20 +70,14 @@ _FAULT_WORDS = {
 
 
 class Admission:
-    """Checks requests; contains the faults, webhooks, denials and sidecars that tests add."""
+    """Checks requests; contains the faults, webhooks and denials that tests add."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.faults: list[Fault] = []
         self.webhooks: list[Webhook] = []
         self.denials: list[Denial] = []
-        self.sidecars: list[Object] = []
         self._lock = threading.Lock()
-
-    def inject(self, kind: Kind, obj: Object) -> None:
-        """Insert the sidecars before the containers of a new pod, as a mutating webhook does."""
-        if kind is PODS:
-            obj["spec"]["containers"] = [*copied(self.sidecars), *obj["spec"]["containers"]]
 
     def fault(self, method: str, target: str) -> Fault | None:
         """Return the fault that applies to a request, or None; reduce its ``count`` by one."""
@@ -126,7 +109,7 @@ class Admission:
         ):
             raise forbidden(kind.plural, kind.group, name, words + where)
         for denial in self.denials:
-            if denial.verb not in ("*", verb) or denial.user not in ("", user):
+            if denial.verb not in ("*", verb):
                 continue
             if denial.resource not in ("*", resource, qualified(kind.plural, kind.group)):
                 continue
@@ -172,7 +155,7 @@ class Admission:
         if kind is ROLE_BINDINGS:
             bound = str((obj.get("roleRef") or {}).get("name") or "")
             limited = user.startswith(ACCOUNT) or any(
-                denial.verb == "bind" and denial.user in ("", user) for denial in self.denials
+                denial.verb == "bind" for denial in self.denials
             )
             if not limited:
                 return
@@ -217,31 +200,22 @@ class Admission:
         if kind is PODS:
             self._references(obj)
             self._security(obj)
-        self.hooks(kind, obj, "CREATE")
+        self._hooks(kind, obj)
         if kind.namespaced:
             self._quotas(kind, obj)
 
-    def hooks(self, kind: Kind, obj: Object, operation: str) -> None:
+    def _hooks(self, kind: Kind, obj: Object) -> None:
         """Call the webhooks.
 
         Raises:
             ApiError: A webhook refuses the object.
         """
-        if kind.key == "jobs.batch.volcano.sh" and operation == "CREATE":
+        if kind.key == "jobs.batch.volcano.sh":
             self._volcano_queue(obj)
-        labels = obj["metadata"].get("labels") or {}
-        for hook in self.webhooks:
-            if hook.operation not in ("*", operation):
-                continue
-            if hook.resource not in ("*", kind.plural, qualified(kind.plural, kind.group)):
-                continue
-            if any(labels.get(key) != value for key, value in hook.labels.items()):
-                continue
-            raise ApiError(
-                hook.code,
-                {400: "BadRequest", 403: "Forbidden"}.get(hook.code, ""),
-                f'admission webhook "{hook.name}" denied the request: {hook.message}',
-            )
+        if kind is JOBS and self.webhooks:
+            hook = self.webhooks[0]
+            words = f'admission webhook "{hook.name}" denied the request: {hook.message}'
+            raise ApiError(403, "Forbidden", words)
 
     def _volcano_queue(self, job: Object) -> None:
         """Refuse a Volcano Job without a queue, as Volcano's own webhook does.

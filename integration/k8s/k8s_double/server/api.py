@@ -43,7 +43,6 @@ class Api:
         self.store = store
         self.admission = admission
         self.operators: set[str] = set(OPERATORS)
-        self.versions: dict[str, list[str]] = {}
         self.mutators: list[Callable[[Kind, Object], None]] = []
         self._pages: dict[str, list[Object]] = {}
         self._pages_lock = threading.Lock()
@@ -294,7 +293,6 @@ class Api:
                 causes = rules.check(kind, after)
             if causes:
                 raise errors.invalid(kind.kind, kind.group, name, causes)
-            self.admission.hooks(kind, after, "UPDATE")
             if after.get("spec") != before.get("spec") and "generation" in after["metadata"]:
                 after["metadata"]["generation"] += 1
         _fits(after)
@@ -348,7 +346,6 @@ class Api:
             _preconditions(kind, obj, options.get("preconditions") or {})
             if "All" in (options.get("dryRun") or []):
                 return obj, True
-            self.admission.hooks(kind, obj, "DELETE")
             if kind is PODS:
                 return self._delete_pod(obj, options)
             if policy == "Orphan":

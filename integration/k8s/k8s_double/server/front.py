@@ -52,12 +52,8 @@ class Target(NamedTuple):
     sub: str
 
 
-def parse(path: str, versions: dict[str, list[str]] | None = None) -> Target | None:
+def parse(path: str) -> Target | None:
     """Parse the path of a resource; return None for other paths.
-
-    Args:
-        path: The path.
-        versions: Maps API groups to the versions that tests set in place of the real versions.
 
     Raises:
         ApiError: 404 for an unknown resource.
@@ -69,10 +65,6 @@ def parse(path: str, versions: dict[str, list[str]] | None = None) -> Target | N
         group, version, rest = words[1], words[2], words[3:]
     else:
         return None
-    if versions and group in versions:
-        if version not in versions[group]:
-            raise errors.no_such_path()
-        version = next(kind.version for kind in KINDS if kind.group == group)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and (group, version, rest[2]) in _BY_PATH:
         namespace, rest = rest[1], rest[2:]
@@ -271,7 +263,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fault(self, fault: Fault) -> bool:
         """Apply a fault; return whether the request is carried out."""
-        time.sleep(fault.delay)
         if fault.served:
             self._mute = True
             return True
@@ -279,8 +270,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._record["code"] = -1
             self.close_connection = True
             return False
-        if fault.code < 400:
-            return True
         error = self.front.cluster.admission.answer(fault)
         if fault.plain:
             self._send(fault.code, error.message.encode(), "text/plain", error.headers)
@@ -305,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, b"ok", "text/plain")
             return
         user = record["user"] = self._user()
-        target = parse(path, self.front.cluster.api.versions)
+        target = parse(path)
         if target is None:
             self._discovery(path)
             return
@@ -602,7 +591,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _discovery(self, path: str) -> None:
         api = self.front.cluster.api
         kinds = [kind for kind in KINDS if api.served(kind)]
-        versions = {k.group: api.versions.get(k.group, [k.version]) for k in kinds}
+        versions = {k.group: [k.version] for k in kinds}
         words = path.strip("/").split("/")
         if path in ("/api", "/api/"):
             self._answer(

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PREFIX = "torchx.pytorch.org/"
 ROLE_NAME = PREFIX + "role-name"
 CANCELLED = PREFIX + "cancelled"
+#: On the supervisor's Job, how many times the app has been restarted so far; on a Job or a pod of a
+#: role, how many times the app had been restarted when it was created.
 RESTARTS = PREFIX + "restarts"
 DISRUPTIONS = PREFIX + "disruptions"
 MAX_RESTARTS = PREFIX + "max-restarts"
@@ -231,17 +233,9 @@ class Supervisor:
         Raises:
             UnreachableError: A retry may help.
             RefusedError: A retry may not help.
+            ChangedError: Somebody else has changed the app, so that the next step polls it again.
             SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
-        self.pause = PAUSE
-        try:
-            return self._step()
-        except ChangedError as e:
-            log(str(e))
-            self.pause = SHORT_PAUSE
-            return None
-
-    def _step(self) -> int | None:
         own = self._own()
         self._trouble = annotations_of(own).get(TROUBLE) or ""
         manifests = [] if self._job_names else self._read_manifests()
@@ -249,13 +243,14 @@ class Supervisor:
         found = {name: self._server.call("GET", self._job(name)) for name in names}
         jobs = [job for job in found.values() if job is not None]
         self.pause = PAUSE + PAUSE_PER_ROLE * len(jobs)
-        restarts = max(restart_count(job) for job in [own, *jobs])
-        if REQUEUE in annotations_of(own):
+        restarts = max(number_of(job, RESTARTS) for job in [own, *jobs])
+        self._rules = json.loads(annotations_of(own).get(REQUEUE) or "{}")
+        if self._rules:
             own = self._observe(own, restarts)
         why = annotations_of(own).get(ENDED)
         if why:
             return self._end(jobs, why)
-        old = [job for job in jobs if restart_count(job) < restarts or is_deleting(job)]
+        old = [job for job in jobs if number_of(job, RESTARTS) < restarts or is_deleting(job)]
         if old and manifests:
             self.pause = SHORT_PAUSE
             self._keep_pods(own)
@@ -267,7 +262,7 @@ class Supervisor:
         for manifest in missing:
             # the app may have been cancelled or deleted, or another pod may have restarted it
             own = self._own()
-            if restart_count(own) > restarts:
+            if number_of(own, RESTARTS) > restarts:
                 raise ChangedError(f"another supervisor is restarting {self._app}")
             self._create(manifest, restarts, own)
         if missing:
@@ -292,11 +287,9 @@ class Supervisor:
             SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
         own: dict[str, Any] | None = self._server.call("GET", self._job(self._app))
-        if own is None or is_deleting(own):
-            sys.exit(0)
-        if own["spec"].get("suspend"):
+        if own is not None and own["spec"].get("suspend"):
             sys.exit(TERMINATED)
-        if CANCELLED in annotations_of(own):
+        if own is None or is_deleting(own) or CANCELLED in annotations_of(own):
             sys.exit(0)
         return own
 
@@ -318,27 +311,27 @@ class Supervisor:
         why = failure(failed)
         changes: dict[str, str] = {}
         if self._rules:
-            attempts = self._failed_attempts(own, failed, restarts)
+            attempts, refused = self._judge(own, failed, restarts, most)
             changes[ATTEMPTS] = json.dumps(attempts)
             reason = attempts[-1][2]
             is_failure = reason in self._rules["failures"]
-            refused = self._refusal(attempts, most)
         else:
             reason = "a disruption"
             is_failure = not is_disruption(failed)
             refused = "" if is_failure and counted >= most else None
         if refused is None:
-            count = f"restart {counted + 1} of {most}: {role} failed"
-            why = f"{count}: {why}" if is_failure else f"restart after {reason}: {role}: {why}"
-            changes[RESTARTS] = str(restarts + 1)
-            changes[DISRUPTIONS] = str(disruptions + (not is_failure))
-            changes[REASON] = why
+            of_disruption = f"restart after {reason}: {role}: {why}"
+            why = failed_text(failed, counted) if is_failure else of_disruption
+            disruptions += not is_failure
+            changes.update(
+                {RESTARTS: str(restarts + 1), DISRUPTIONS: str(disruptions), REASON: why}
+            )
         else:
             times = "1 restart" if counted == 1 else f"{counted} restarts"
             after = f" after {times}" if counted else ""
             why = "; ".join(filter(None, (f"{role} failed{after}: {why}", refused)))
             changes[ENDED] = why
-        log(why)
+        print(why, flush=True)
         # the version is a precondition: two supervisors cannot count the same failure twice
         version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
@@ -367,13 +360,11 @@ class Supervisor:
         self._pods_version = version
 
     def _observe(self, own: dict[str, Any], restarts: int) -> dict[str, Any]:
-        """Read the rules and the pods, and note the start of the present attempt.
+        """Read the pods, and note the start of the present attempt.
 
         Returns:
             The supervisor's Job, which may have changed.
         """
-        if not self._rules:
-            self._rules = json.loads(annotations_of(own)[REQUEUE])
         if not self._pods_version:
             found = self._server.call("GET", self._pod_list()) or {"items": (), "metadata": {}}
             self._pods_version = str(found["metadata"].get("resourceVersion") or "")
@@ -415,28 +406,28 @@ class Supervisor:
             one[-1] = []
         return [*ended_before, [began, max(began, end), reason, step, nodes]]
 
-    def _failed_attempts(
-        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int
-    ) -> list[Any]:
-        """Return the attempts with the end of the present one, which a Job has ended."""
+    def _judge(
+        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int, most: int
+    ) -> tuple[list[Any], str | None]:
+        """Return the attempts with the end of the present one, which a Job has ended.
+
+        Also return why the app does not start again; None if it does.
+        """
+        folder, pods = self._rules["folder"], self._present_pods(restarts)
         reason = reason_of_end(
             failed,
-            self._present_pods(restarts),
+            pods,
             self._rules["exit_codes"],
-            is_requested=is_requested(self._rules["folder"], restarts),
+            is_requested=is_requested(folder, restarts),
         )
         ending = condition(failed, "Failed") or condition(failed, "Suspended") or {}
-        return self._end_attempt(own, restarts, str(ending.get("lastTransitionTime")), reason)
-
-    def _refusal(self, attempts: Sequence[Sequence[Any]], most: int) -> str | None:
-        """Return why the app does not start again after its last attempt; None if it does."""
+        attempts = self._end_attempt(own, restarts, str(ending.get("lastTransitionTime")), reason)
         reasons, steps = [one[2] for one in attempts], [None, *(one[3] for one in attempts)]
-        _, is_known = newest_step(self._rules["folder"])
-        seconds = seconds_together(attempts)
-        return refusal(self._rules, reasons, steps, seconds, most, is_known)
+        seconds, (_, is_known) = seconds_together(attempts), newest_step(folder)
+        return attempts, refusal(self._rules, reasons, steps, seconds, most, is_known)
 
     def _present_pods(self, restarts: int) -> list[dict[str, Any]]:
-        return [pod for pod in self._pods.values() if restart_count(pod) == restarts]
+        return [pod for pod in self._pods.values() if number_of(pod, RESTARTS) == restarts]
 
     def _keep_pods(self, own: Mapping[str, Any]) -> None:
         """Make the supervisor's Job the owner of ended pods, so that they stay with their logs."""
@@ -466,8 +457,9 @@ class Supervisor:
 
     def _pod_list(self) -> str:
         # the label selector is app.kubernetes.io/instance=APP,torchx.pytorch.org/part=replica
-        app = f"app.kubernetes.io%2Finstance%3D{self._app}"
-        selector = f"{app}%2Ctorchx.pytorch.org%2Fpart%3Dreplica"
+        selector = (
+            f"app.kubernetes.io%2Finstance%3D{self._app}%2Ctorchx.pytorch.org%2Fpart%3Dreplica"
+        )
         return f"/api/v1/namespaces/{self._namespace}/pods?labelSelector={selector}"
 
     # Methods that change Jobs.
@@ -476,13 +468,13 @@ class Supervisor:
         """End the roles that have not ended; return 0 once none of them runs, otherwise None."""
         running = 0
         for job in jobs:
-            if finished(job) or is_deleting(job):
+            if condition(job, "Complete") or condition(job, "Failed") or is_deleting(job):
                 continue
             # do not wait for a suspended Job: it may stay in a queue, and its deadline ends it when
             # it is resumed
             running += not job["spec"].get("suspend")
             if ENDED not in annotations_of(job):
-                log(f"ending {job['metadata']['name']}")
+                print(f"ending {job['metadata']['name']}", flush=True)
                 metadata = {"uid": job["metadata"]["uid"], "annotations": {ENDED: why}}
                 # a deadline ends a Job for good; a suspended Job could be resumed
                 deadline = {"activeDeadlineSeconds": 1}
@@ -492,7 +484,7 @@ class Supervisor:
 
     def _delete(self, job: Mapping[str, Any]) -> None:
         name = job["metadata"]["name"]
-        log(f"deleting {name} of an earlier attempt")
+        print(f"deleting {name} of an earlier attempt", flush=True)
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -503,11 +495,13 @@ class Supervisor:
 
     def _create(self, manifest: Mapping[str, Any], restarts: int, own: Mapping[str, Any]) -> None:
         job: dict[str, Any] = copy.deepcopy(dict(manifest))
-        log(f"creating {job['metadata']['name']}, attempt {restarts + 1}")
+        print(f"creating {job['metadata']['name']}, attempt {restarts + 1}", flush=True)
         for part in (job, job["spec"]["template"]):
             metadata = part.setdefault("metadata", {})
-            metadata["annotations"] = dict(metadata.get("annotations") or {})
-            metadata["annotations"][RESTARTS] = str(restarts)
+            metadata["annotations"] = {
+                **(metadata.get("annotations") or {}),
+                RESTARTS: str(restarts),
+            }
         job["metadata"]["ownerReferences"] = [owner_reference(own)]
         if self._rules:
             self._set_attempt(job, restarts, own)
@@ -559,14 +553,6 @@ def number_of(resource: Mapping[str, Any], annotation: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how many times the app had been restarted when a role's Job was created.
-
-    For the supervisor's Job, return how many times the app has been restarted so far.
-    """
-    return number_of(job, RESTARTS)
-
-
 def is_deleting(job: Mapping[str, Any]) -> bool:
     """Return whether an object is being deleted."""
     return bool(job["metadata"].get("deletionTimestamp"))
@@ -574,16 +560,9 @@ def is_deleting(job: Mapping[str, Any]) -> bool:
 
 def condition(job: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """Return a condition of a Job if it is true, otherwise None."""
-    for one in (job.get("status") or {}).get("conditions") or ():
-        if one.get("type") == name and one.get("status") == "True":
-            found: Mapping[str, Any] = one
-            return found
-    return None
-
-
-def finished(job: Mapping[str, Any]) -> bool:
-    """Return whether a Job has ended."""
-    return bool(condition(job, "Complete") or condition(job, "Failed"))
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    true = (one for one in conditions if one.get("status") == "True")
+    return next((one for one in true if one.get("type") == name), None)
 
 
 def failure(job: Mapping[str, Any]) -> str:
@@ -596,6 +575,18 @@ def failure(job: Mapping[str, Any]) -> str:
         # leave out the index of the rule: TorchX wrote the rule, not the user
         return message.partition(" matching FailJob")[0]
     return ": ".join(part for part in (reason, message) if part)
+
+
+def failed_text(job: Mapping[str, Any], counted: int) -> str:
+    """Return which role has failed and why, and whether the app is restarted for it.
+
+    Args:
+        job: The Job of the role.
+        counted: How many restarts have followed a failure so far.
+    """
+    most = number_of(job, MAX_RESTARTS)
+    count = f"restart {counted + 1} of {most}: " if counted < most else ""
+    return f"{count}role '{annotations_of(job).get(ROLE_NAME)}' failed: {failure(job)}"
 
 
 def is_disruption(job: Mapping[str, Any]) -> bool:
@@ -611,9 +602,8 @@ def is_disruption(job: Mapping[str, Any]) -> bool:
 
 def owner_reference(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reference to the supervisor's Job as the owner of another object."""
-    metadata = own["metadata"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
-    return {**owner, "uid": metadata["uid"]}
+    name, uid = own["metadata"]["name"], own["metadata"]["uid"]
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
 
 
 def attempts_of(own: Mapping[str, Any]) -> list[Any]:
@@ -734,11 +724,6 @@ def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return min(known, key=lambda one: one[0])[1] if known else None
 
 
-def log(text: str) -> None:
-    """Write a line to the log."""
-    print(text, flush=True)
-
-
 def _terminated(number: int, frame: Any) -> None:
     # process 1 of a container ignores SIGTERM unless it has a handler
     sys.exit(TERMINATED)
@@ -768,9 +753,13 @@ def main(argv: list[str]) -> int:
             accepted = time.monotonic()
             supervisor.wait()
             continue
+        except ChangedError as e:
+            print(str(e), flush=True)
+            time.sleep(SHORT_PAUSE)
+            continue
         except (UnreachableError, RefusedError) as e:
             if str(e) != last_error:
-                log(str(e))
+                print(str(e), flush=True)
             last_error = str(e)
             is_refusal = isinstance(e, RefusedError)
             if supervisor.report_problem(last_error) if is_refusal else worked:

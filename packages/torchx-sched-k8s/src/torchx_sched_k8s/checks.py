@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torchx_kit.checks import error, ok, warning
-from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.kubeconfig import context_in, credentials_name, default_namespace
 from torchx_sched_k8s.cluster.kueue import KUEUE_VERSIONS
 from torchx_specs.errors import TorchXError
-
-if TYPE_CHECKING:
-    from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.plugins.check_results import CheckResult
 
 #: The oldest supported version of Kubernetes.
 OLDEST_VERSION = (1, 29)
@@ -122,8 +121,6 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         cfg: The scheduler's options.
     """
     from kubernetes import __version__ as library
-
-    from torchx_sched_k8s.cluster.kubeconfig import credentials_name
 
     try:
         with closing(_connect(cfg)) as cluster:
@@ -240,8 +237,7 @@ def check_listed_rights(
     except TorchXError as e:
         yield from _unless_reported(e)
         return
-    essential = missing.pop("")
-    if essential:
+    if essential := missing.pop(""):
         yield error(
             f"in namespace {namespace}, you may not {'; '.join(essential)}",
             "ask for a Role that allows this, or set the option namespace",
@@ -260,8 +256,6 @@ def _unless_reported(problem: TorchXError) -> Iterator[CheckResult]:
 
     Yield nothing for all other problems: :func:`check_cluster` reports them.
     """
-    from torchx_sched_k8s.cluster.errors import ApiError
-
     if isinstance(problem, ApiError) and problem.status != _UNAUTHORIZED:
         yield warning(problem, "ask the cluster's administrators for the right to this request")
 
@@ -292,8 +286,6 @@ def _apis(cfg: Mapping[str, CfgVal]) -> tuple[str, bool]:
 
 
 def _connect(cfg: Mapping[str, CfgVal]) -> Cluster:
-    from torchx_sched_k8s.cluster.client import Cluster
-
     cluster = Cluster(context=context_in(cfg))
     cluster.patience = 0
     return cluster

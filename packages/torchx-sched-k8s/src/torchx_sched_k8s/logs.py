@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from functools import partial
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex
 from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
-from torchx_sched_k8s.cluster.client import BUSY_STATUSES, Cluster
+from torchx_sched_k8s.cluster.client import BUSY_STATUSES, Cluster, chunks
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
-from torchx_sched_k8s.cluster.labels import (
-    CORE,
-    object_path,
-)
+from torchx_sched_k8s.cluster.labels import CORE, object_path
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
-from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.closing import Closing, closing_of, shut_down
 from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
-
-if TYPE_CHECKING:
-    from torchx_sched_k8s.scheduler import KubernetesScheduler
 
 #: How long a followed log may be silent, in seconds. Then the connection may be dead, and another
 #: request continues the log.
@@ -80,26 +75,17 @@ class PodLog:
         self._path = object_path(CORE, namespace, "pods", pod, "log")
         self._action = f"read the log of {pod}"
         self._container = container
-        self._since = to_nanoseconds(query.since) if query.since is not None else None
-        self._until = to_nanoseconds(query.until) if query.until is not None else None
+        # Entries before the first or not before the second time are left out (nanoseconds since
+        # 1970); :meth:`read_last` moves the first one to the last lines.
+        self._earliest = to_nanoseconds(query.since) if query.since is not None else 0
+        self._until = to_nanoseconds(query.until) if query.until is not None else math.inf
         self._closing = closing or Closing()
         self._node = node
-        self._zone = b"Z"
-        # Entries before this time (in nanoseconds since 1970) precede the last lines that the
-        # caller requested, and are skipped.
-        self._earliest = 0
         self._node_messages: set[str] = set()
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget which lines were read."""
-        # The latest second that has lines and the previous second that has lines, each with the
-        # hashes of the lines that were read.
-        self._second = b""
-        self._lines: list[int] = []
-        self._previous_second = b""
-        self._previous_lines: list[int] = []
+        # The two latest seconds that have lines, each with the hashes of the lines that were read.
+        self._seconds: dict[bytes, list[int]] = {}
         self._first_time: int | None = None
+        self._last_time = b""
 
     def read_last(self, last: int, *, with_incomplete: bool = True) -> list[bytes]:
         """Return the last lines of the log; :meth:`read` then continues after them.
@@ -118,17 +104,17 @@ class PodLog:
             ApiError: The cluster refuses the request.
             NoClusterError: The cluster does not answer, or the connection was lost.
         """
-        factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
+        factors = _ENTRIES_FOR_EACH_LINE if self._until == math.inf else ()
         found: deque[bytes] = deque(maxlen=last)
         for tail in [*(factor * (last + 1) for factor in factors), None]:
-            self._forget()
+            self._seconds, self._first_time = {}, None
             found.clear()
             count = 0
             for line in self.read(False, tail=tail, with_incomplete=with_incomplete):
                 found.append(line)
                 count += 1
             if tail is not None and count > last and self._first_time is not None:
-                self._earliest = self._first_time + 1
+                self._earliest = max(self._earliest, self._first_time + 1)
                 break
         return list(found)
 
@@ -158,14 +144,14 @@ class PodLog:
             query["follow"] = "true"
         if tail is not None:
             query["tailLines"] = tail
-        read_lines = Counter(self._previous_lines)
-        read_lines.update(self._lines)
-        start = self._previous_second or self._second
+        read_lines = Counter(key for lines in self._seconds.values() for key in lines)
+        start = min(self._seconds, default=b"")
         if start:
-            query["sinceTime"] = (start + self._zone).decode()
-        elif self._since is not None:
+            start += b"Z" if self._last_time.endswith(b"Z") else self._last_time[-6:]
+            query["sinceTime"] = start.decode()
+        elif self._earliest:
             # the API accepts only whole seconds, so `_new_line` leaves out earlier lines
-            since = datetime.fromtimestamp(self._since // NANOSECONDS, timezone.utc)
+            since = datetime.fromtimestamp(self._earliest // NANOSECONDS, timezone.utc)
             query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
         # A node writes a long line in parts, of which only the first has a time. If the first part
         # is older than `sinceTime`, the response begins with the rest of the line.
@@ -174,32 +160,32 @@ class PodLog:
         probe = threading.Timer(NODE_SECONDS, self._probe_node)
         probe.daemon = True
         probe.start()
+        request = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
+        repeated = sum(read_lines.values())
         try:
-            response = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
+            with request as response, self._closing.calling(partial(shut_down, response)):
+                probe.cancel()
+                rest = b""
+                for chunk in chunks(response):
+                    *entries, rest = (rest + chunk if rest else chunk).split(b"\n")
+                    for entry in entries:
+                        line = self._new_line(entry, read_lines, may_be_rest)
+                        may_be_rest = False
+                        if line is None:
+                            continue
+                        if repeated and sum(read_lines.values()) == repeated:
+                            self._warn_of_rotation(start)
+                        repeated = 0
+                        yield line + b"\n"
+                if rest and with_incomplete and not follow:
+                    line = self._new_line(rest, read_lines, may_be_rest)
+                    if line is not None:
+                        yield line
         except ApiError as e:
-            if e.status == 400 and "waiting to start" in e.message:
-                return
-            raise
+            if e.status != 400 or "waiting to start" not in e.message:
+                raise
         finally:
             probe.cancel()
-        repeated = sum(read_lines.values())
-        with response, self._closing.calling(response.shut_down):
-            rest = b""
-            for chunk in response.chunks():
-                *entries, rest = (rest + chunk if rest else chunk).split(b"\n")
-                for entry in entries:
-                    line = self._new_line(entry, read_lines, may_be_rest)
-                    may_be_rest = False
-                    if line is None:
-                        continue
-                    if repeated and start and sum(read_lines.values()) == repeated:
-                        self._warn_of_rotation(start)
-                    repeated = 0
-                    yield line + b"\n"
-            if rest and with_incomplete and not follow:
-                line = self._new_line(rest, read_lines, may_be_rest)
-                if line is not None:
-                    yield line
 
     def _probe_node(self) -> None:
         """Log a warning if the pod's node does not answer.
@@ -240,28 +226,19 @@ class PodLog:
                 self._warn(entry.decode("utf-8", "replace"))
                 return None
             return None if may_be_rest else entry
-        if self._first_time is None or self._earliest:
+        if self._first_time is None or self._earliest or self._until < math.inf:
             nanoseconds = parse_rfc3339(time)
-            if nanoseconds < self._earliest:
+            self._first_time = self._first_time or nanoseconds
+            if not self._earliest <= nanoseconds < self._until:
                 return None
-            if self._first_time is None:
-                self._first_time = nanoseconds
         key = hash(entry)
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1
             return None
-        second = time[:_SECOND_LENGTH]
-        if second > self._second:
-            self._previous_lines, self._previous_second = self._lines, self._second
-            self._lines, self._second = [], second
-            self._zone = time[-6:] if time[-6:-5] in (b"+", b"-") else b"Z"
-        (self._lines if second == self._second else self._previous_lines).append(key)
-        if self._since is not None or self._until is not None:
-            nanoseconds = parse_rfc3339(time)
-            if self._since is not None and nanoseconds < self._since:
-                return None
-            if self._until is not None and nanoseconds >= self._until:
-                return None
+        self._last_time = time
+        self._seconds.setdefault(time[:_SECOND_LENGTH], []).append(key)
+        if len(self._seconds) > 2:
+            del self._seconds[min(self._seconds)]
         return text
 
     def _warn_of_rotation(self, start: bytes) -> None:
@@ -274,7 +251,7 @@ class PodLog:
             start: The second from which the response should repeat the lines.
         """
         logging.getLogger(__name__).warning(
-            "lines of %s after %sZ may be missing: the node has rotated the log",
+            "lines of %s after %s may be missing: the node has rotated the log",
             self._action.removeprefix("read "),
             start.decode(),
         )
@@ -292,7 +269,7 @@ def _is_time(text: bytes) -> bool:
     return text[:4].isdigit() and text[4:5] == b"-" and text[10:11] == b"T"
 
 
-class KubernetesLogs(Logs["KubernetesScheduler"]):
+class KubernetesLogs(Logs[KubernetesScheduler]):
     """Reads the logs of pods."""
 
     def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
@@ -314,7 +291,7 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         closing = closing_of(self.scheduler)
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
-        find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
+        find_pods = partial(self.scheduler._find_pods, app_id, index, k)
         if cluster.outage.is_given_up:
             cluster.outage = Outage(cluster.clock)
         log = ReplicaLog(cluster, namespace, find_pods, query, closing)
@@ -366,9 +343,8 @@ class ReplicaLog:
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
         self._outage = cluster.outage
-        # How many requests have failed in succession, and whether this was logged.
+        # How many requests have failed in succession.
         self._lost = 0
-        self._warned = False
         # The numbers of the attempts that were read, by the id of the pod.
         self._attempts: dict[str, int] = {}
 
@@ -435,7 +411,7 @@ class ReplicaLog:
             logs: The logs that were read in part, by the unique id of the pod; changed in place.
             finished: Unique ids of the pods whose logs were read to the end; changed in place.
         """
-        until = to_nanoseconds(self._query.until) if self._query.until is not None else None
+        until = to_nanoseconds(self._query.until) if self._query.until is not None else math.inf
         follow = self._query.should_tail
         backoff = self._backoff()
         seen: Sequence[Pod] = []
@@ -473,7 +449,7 @@ class ReplicaLog:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
                     logs.pop(pod.uid)
-                if until is not None and time.time_ns() >= until:
+                if time.time_ns() >= until:
                     return
                 if not more and all(pod.uid in finished for pod in pods):
                     return
@@ -485,7 +461,7 @@ class ReplicaLog:
                 else:
                     self._pause_after(e, backoff)
             else:
-                self._lost, self._warned = 0, False
+                self._lost = 0
                 backoff.pause()
 
     def _mark(self, number: int) -> list[bytes]:
@@ -509,13 +485,12 @@ class ReplicaLog:
         Log an error that is not the first one in succession. A single lost connection is normal:
         proxies close connections that are silent for a while.
         """
-        if isinstance(error, ApiError):
-            if error.status not in BUSY_STATUSES:
-                raise error
-            self._lost += 1  # the node does not answer: a retry rarely helps at once
-        self._lost += 1
-        if self._lost > 1 and not self._warned:
-            self._warned = True
+        if isinstance(error, ApiError) and error.status not in BUSY_STATUSES:
+            raise error
+        before = self._lost
+        # a node that does not answer counts twice: a retry rarely helps at once
+        self._lost += 2 if isinstance(error, ApiError) else 1
+        if before < 2 <= self._lost:
             logging.getLogger(__name__).warning("%s; retrying", error)
         backoff.pause_after(error)
 

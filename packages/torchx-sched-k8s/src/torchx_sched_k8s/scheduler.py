@@ -21,11 +21,13 @@ from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
-from torchx_sched_k8s.backends.batch import BatchBackend
-from torchx_sched_k8s.backends.registry import BACKENDS, find_app, list_apps
-from torchx_sched_k8s.cluster.contexts import context_in, default_namespace
+from torchx_sched_k8s.backends.batch import BATCH, BatchBackend
+from torchx_sched_k8s.backends.jobset import JOBSET
+from torchx_sched_k8s.backends.volcano import VOLCANO
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.kubeconfig import context_in, default_namespace
 from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_NAMES,
     LABEL_REPLICA_ID,
     annotations_of,
     labels_of,
@@ -63,6 +65,9 @@ _RECENT_SECONDS = 1.0
 
 #: Separates the context from the rest of an app's id. Names in a cluster cannot contain it.
 _CONTEXT_SIGN = "@"
+
+#: The backends by the value of the option ``job_api``. The first one needs no operator.
+BACKENDS: dict[str, Backend] = {one.name: one for one in (BATCH, JOBSET, VOLCANO)}
 
 Opts = KubernetesOpts
 
@@ -136,7 +141,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _locate(self, app_id: str) -> tuple[Cluster, str, str]:
         """Return an app's cluster, namespace and name; the name is empty if the id is invalid."""
-        return self._cluster_of(context_of(app_id)), *parse_app_id(app_id)
+        _, sign, context = app_id.partition(_CONTEXT_SIGN)
+        return self._cluster_of(unquote(context) if sign else None), *parse_app_id(app_id)
 
     def close(self) -> None:
         """Close the connections to all clusters. Apps continue to run."""
@@ -148,7 +154,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     # Methods that make the request.
 
     def _request_problems(self, app: AppDef, cfg: KubernetesOpts) -> Iterable[str]:
-        return request_problems(app, cfg)
+        # the API's own checks need valid options
+        return list(request_problems(app, cfg)) or BACKENDS[cfg.api].problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
         cfg = replace(cfg, namespace=self._namespace(cfg.namespace, cfg.context))
@@ -175,7 +182,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             RequestError: An object is too large, or the cluster rejects the request as invalid.
             WorkspaceError: The workspace cannot be built.
         """
-        from torchx_sched_k8s.submission.submit import submit
+        from torchx_sched_k8s.submit import submit
 
         self.build_pending(dryrun_info)
         cfg = dryrun_info.cfg or {}
@@ -190,7 +197,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     @property
     def app_arrays(self) -> Arrays[Any]:
         """Submits many apps as indexes of Jobs."""
-        from torchx_sched_k8s.arrays.elements import KubernetesArrays
+        from torchx_sched_k8s.arrays import KubernetesArrays
 
         return KubernetesArrays(self)
 
@@ -228,13 +235,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id)
         if view is None:
             return None
-        objects = [dict(one) for one in view.objects]
+        # the API omits these fields in the items of a list
+        head = {"apiVersion": view.backend.api_version, "kind": view.backend.kind}
+        objects = [{**head, **one} for one in view.objects]
         resource: dict[str, Any] = objects[0]
         if isinstance(view.backend, BatchBackend):
-            for one in objects:
-                # the API omits these fields in the items of a list
-                one.setdefault("apiVersion", "batch/v1")
-                one.setdefault("kind", "Job")
             resource = {"apiVersion": "v1", "kind": "List", "items": objects}
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
@@ -253,20 +258,31 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cluster, namespace, name = self._locate(app_id)
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays.elements import ElementBackend
+            from torchx_sched_k8s.arrays import ElementBackend
 
             return ElementBackend(index).find(cluster, namespace, array)
-        backends = sorted(self.backends, key=lambda one: last is None or one is not last.backend)
-        return find_app(cluster, namespace, name, backends)
+        likely = self.backends[0] if last is None else last.backend
+        refused: dict[Backend, ApiError] = {}
+        for backend in sorted(self.backends, key=lambda one: one is not likely):
+            try:
+                if (view := backend.find(cluster, namespace, name)) is not None:
+                    return view
+            except ApiError as e:
+                # 403 may also mean that the API is not installed
+                if e.status != 403 or not backend.missing:
+                    raise
+                refused[backend] = e
+        if likely in refused:
+            raise refused[likely]
+        return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app's objects have changed since they were last read; 30 s at most."""
         from torchx_sched_k8s.cluster.watch import changed_view, wait_for_change
 
-        closing = closing_of(self)
         cluster, namespace, name = self._locate(app_id)
         view = self._views.last(app_id)
-        changed = wait_for_change(cluster, namespace, view, timeout, closing)
+        changed = wait_for_change(cluster, namespace, view, timeout, closing_of(self))
         if view is not None and changed is not None and split_element_id(name)[1] is None:
             latest = changed_view(view, changed)
             if latest is not None and is_terminal(latest.state):
@@ -312,10 +328,23 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return count_gpus(self._cluster_for(cfg or {}))
 
     def _listed(self, cluster: Cluster, namespace: str) -> Iterator[AppView]:
-        """Yield the data of each app; an array is replaced by its elements."""
-        from torchx_sched_k8s.arrays.elements import list_elements
+        """Yield the data of each app, the newest first; an array is replaced by its elements.
 
-        for view in list_apps(cluster, namespace, self.backends):
+        APIs that are not installed in the cluster, or that the user may not list, are left out;
+        only the right to list the first API is required.
+        """
+        from torchx_sched_k8s.arrays import list_elements
+
+        action = f"list the apps of namespace {namespace}"
+        views: list[AppView] = []
+        for backend in self.backends:
+            try:
+                views += backend.list(cluster, namespace, action)
+            except ApiError as e:
+                # 403 may also mean that the API is not installed
+                if e.status != 404 and (e.status != 403 or backend is self.backends[0]):
+                    raise
+        for view in sorted(views, key=lambda one: str(creation(one.objects)), reverse=True):
             if ANNOTATION_NAMES in annotations_of(view.objects[0]):
                 yield from list_elements(cluster, namespace, view)
             else:
@@ -363,10 +392,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         return KubernetesSessions(self)
 
-    def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
+    def _recent_view(self, app_id: str) -> AppView:
         view = self._view(app_id, _RECENT_SECONDS)
         if view is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
+        return view
+
+    def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
+        view = self._recent_view(app_id)
         replicas = {role.name: role.replicas for role in view.roles}
         check_replica(app_id, replicas, role_name, k)
         return next(role for role in view.roles if role.name == role_name)
@@ -380,9 +413,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cluster, namespace, name = self._locate(app_id)
         name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed
-        view = self._view(app_id, _RECENT_SECONDS)
-        if view is None:
-            raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
+        view = self._recent_view(app_id)
         role = next((r for r in view.roles if r.index == role_index), None)
         if role is None:
             return [], False
@@ -414,16 +445,6 @@ def parse_app_id(app_id: str) -> tuple[str, str]:
     if not DNS_LABEL.accepts(namespace) or not SUBDOMAIN.accepts(name):
         return namespace, ""
     return namespace, name
-
-
-def context_of(app_id: str) -> str | None:
-    """Return the context in an app's id; None if the app was submitted without ``context``.
-
-    >>> context_of("team:app-1@my%3Acontext")
-    'my:context'
-    """
-    _, sign, context = app_id.partition(_CONTEXT_SIGN)
-    return unquote(context) if sign else None
 
 
 def id_suffix(cfg: Mapping[str, Any]) -> str:

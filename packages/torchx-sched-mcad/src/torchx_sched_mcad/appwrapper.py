@@ -20,7 +20,7 @@ from torchx_sched_k8s.cluster.labels import (
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.pods import Place, make_pod
-from torchx_sched_k8s.status.lost_pods import LostPods
+from torchx_sched_k8s.status.events import LostPods
 from torchx_sched_k8s.status.views import (
     AppView,
     RoleView,
@@ -244,7 +244,6 @@ class AppWrapperBackend(Backend):
     name = "mcad"
     api_version = API_VERSION
     kind = "AppWrapper"
-    plural = "appwrappers"
     missing = (
         "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
         " scheduler kubernetes"

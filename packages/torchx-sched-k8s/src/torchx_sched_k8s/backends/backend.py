@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_sched_k8s.cluster.kueue import suspend
@@ -11,14 +12,15 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     COMPLETION_INDEX,
     object_path,
+    pod_annotations,
+    role_labels,
     selector,
 )
-from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
+from torchx_sched_k8s.cluster.names import app_names
+from torchx_sched_k8s.request.pods import Place
+from torchx_sched_k8s.status.events import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.pod_states import Pod, list_pods
-from torchx_sched_k8s.status.views import (
-    AppView,
-    time_stamp,
-)
+from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import is_terminal
 
@@ -33,24 +35,56 @@ class Backend(ABC):
         name: Value of the option ``job_api``.
         api_version: The field ``apiVersion`` of the objects.
         kind: The field ``kind`` of the objects.
-        plural: Plural name of the kind.
         missing: What to do if the API is not installed in the cluster; empty if every cluster has
             the API.
         index_label: Label of a pod that holds the index of the replica.
+        index_path: Path of the pod's field that holds the index of the replica.
+        host_end: The end of a pod's host name, after the name of its role, with the index.
+        pod_end: A text as long as the end of a pod's name, after the end of its host name.
+        make_names: Makes the names of an app and its roles in the cluster.
     """
 
     name: ClassVar[str]
     api_version: ClassVar[str]
     kind: ClassVar[str]
-    plural: ClassVar[str]
     missing: ClassVar[str] = ""
     index_label: ClassVar[str] = COMPLETION_INDEX
+    # every Kubernetes version with Indexed Jobs has this annotation
+    index_path: ClassVar[str] = f"metadata.annotations['{COMPLETION_INDEX}']"
+    host_end: ClassVar[str] = "-{}"
+    pod_end: ClassVar[str] = ""
+    make_names = staticmethod(app_names)
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """Return the API path of all objects in a namespace, or of one object."""
-        return object_path(f"/apis/{self.api_version}", namespace, self.plural, name, subresource)
+        plural = f"{self.kind.lower()}s"
+        return object_path(f"/apis/{self.api_version}", namespace, plural, name, subresource)
 
     # The request.
+
+    def places(self, app: AppDef, opts: Any) -> tuple[str, list[tuple[Role, str, Place]]]:
+        """Return a new name for an app, and each role with its name and the place of its pods.
+
+        Raises:
+            RequestError: The names are too long, and the options forbid to shorten them.
+        """
+        most = max(role.num_replicas for role in app.roles) - 1
+        app_id, names = self.make_names(
+            app.name,
+            [role.name for role in app.roles],
+            len(self.host_end.format(most) + self.pod_end),
+            shorten=not opts.validate_spec,
+        )
+        rank0 = f"{app_id}-{names[app.roles[0].name]}{self.host_end.format(0)}.{app_id}"
+        found = []
+        for index, role in enumerate(app.roles):
+            name = names[role.name]
+            labels, annotations = role_labels(app, index, role, app_id), pod_annotations(role, name)
+            place = Place(
+                app_id, opts.namespace, labels, annotations, rank0, index_path=self.index_path
+            )
+            found.append((role, name, place))
+        return app_id, found
 
     @abstractmethod
     def make(self, app: AppDef, opts: Any) -> dict[str, Any]:
@@ -170,7 +204,7 @@ class Backend(ABC):
             view: The app.
         """
         if not self.is_over(view):
-            when = time_stamp()
+            when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
             self.end(cluster, namespace, view, changes, when)
 

@@ -1,10 +1,18 @@
-"""The backend ``batch``: plain Jobs, on any cluster, and a headless Service."""
+"""The backend ``batch``: plain Jobs, on any cluster, and a headless Service.
+
+An app of plain Jobs consists of several objects. The Job that is created first has a label and an
+annotation until all objects exist and all Jobs were started. If the client is killed before that,
+status shows the unfinished submission, and the next submission of an app with this name on the same
+machine removes it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.submitter import has_ended, this_process
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
     Supervision,
@@ -17,7 +25,6 @@ from torchx_sched_k8s.backends.supervision import (
 from torchx_sched_k8s.cluster.kueue import suspend
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ENDED,
-    COMPLETION_INDEX,
     CORE,
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
@@ -26,19 +33,21 @@ from torchx_sched_k8s.cluster.labels import (
     MIN_PARALLELISM,
     ORGANIZATION,
     annotations_of,
+    json_annotation,
     labels_of,
     object_labels,
     object_path,
-    pod_annotations,
-    role_labels,
     selector,
 )
-from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import (
+    deciding_roles,
+    job_retries,
+    object_metadata,
+    policy_of,
+)
 from torchx_sched_k8s.request.overlays import overlay_job, pod_template
 from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
 from torchx_sched_k8s.status.views import (
     AppView,
     app_view,
@@ -49,16 +58,12 @@ from torchx_sched_k8s.status.views import (
     role_name_of,
     role_of_job,
 )
-from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-
-#: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
-INDEX_PATH = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -121,6 +126,10 @@ def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> Non
         job["metadata"]["annotations"][MIN_PARALLELISM] = str(role.min_replicas)
 
 
+#: Marks the first Job of an unfinished submission.
+LABEL_UNFINISHED = "torchx.pytorch.org/unfinished"
+#: JSON with the submitting process (machine, pid, start time) and the names of the app's Jobs.
+ANNOTATION_SUBMISSION = "torchx.pytorch.org/submission"
 #: Label of the Jobs of a JobSet.
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 
@@ -131,57 +140,31 @@ class BatchBackend(Backend):
     name = "batch"
     api_version = "batch/v1"
     kind = "Job"
-    plural = "jobs"
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         restarted = is_restarted(app, opts)
         ends_roles = opts.fail_together and len(app.roles) > 1
         supervisor = find_supervisor() if restarted or ends_roles else None
-        most = max(role.num_replicas for role in app.roles)
-        names = app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(f"-{most - 1}"),
-            shorten=not opts.validate_spec,
-        )
-        rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{names.app_id}"
-        service_object = make_service(app, names.app_id, opts)
+        app_id, places = self.places(app, opts)
+        service = make_service(app, app_id, opts)
         jobs = []
-        for role_idx, role in enumerate(app.roles):
-            labels = role_labels(app, role_idx, role, names.app_id)
-            place = Place(
-                names.app_id,
-                opts.namespace,
-                labels,
-                pod_annotations(role, names.roles[role.name]),
-                rank0,
-                index_path=INDEX_PATH,
-                subdomain=names.app_id,
-            )
+        for role, name, place in places:
             job: dict[str, Any] = {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": object_metadata(
-                    app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
-                ),
-                "spec": job_spec(
-                    role,
-                    names.roles[role.name],
-                    place,
-                    opts,
-                    together=restarted,
-                    gang=restarted,
-                ),
+                "metadata": object_metadata(app, f"{app_id}-{name}", place.labels, opts, role.name),
+                "spec": job_spec(role, name, place, opts, together=restarted, gang=restarted),
             }
+            job["spec"]["template"]["spec"]["subdomain"] = app_id
             if opts.queue:
                 suspend_for_kueue(job, role, opts.queue)
             if opts.ttl_seconds is not None and supervisor is None:
                 job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
-            overlay_job(job, app, role, names.app_id, opts)
+            overlay_job(job, app, role, app_id, opts)
             jobs.append(job)
-        objects = [service_object, *jobs]
+        objects = [service, *jobs]
         if supervisor is not None:
-            objects = supervisor.supervise(app, names.app_id, service_object, jobs, opts)
+            objects = supervisor.supervise(app, app_id, service, jobs, opts)
         return {"apiVersion": "v1", "kind": "List", "items": objects}
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
@@ -303,8 +286,7 @@ class BatchBackend(Backend):
 
     def find(self, cluster: Cluster, namespace: str, app_id: str) -> AppView | None:
         query = {"labelSelector": f"{selector(instance=app_id)},!{LABEL_JOBSET}"}
-        found = cluster.get(self.path(namespace), f"find the app {app_id}", query)
-        jobs = found.get("items") or []
+        jobs = cluster.get(self.path(namespace), f"find the app {app_id}", query).get("items")
         return self._view(app_id, supervision_of(jobs, cluster, namespace)) if jobs else None
 
     def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
@@ -363,3 +345,59 @@ def _indices(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
+
+
+def unfinished_mark(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the labels and annotations that mark the first Job of a submission.
+
+    Args:
+        jobs: All Jobs of the app.
+    """
+    submission = {**this_process(), "jobs": [str(job["metadata"]["name"]) for job in jobs]}
+    return {
+        "labels": {LABEL_UNFINISHED: "true"},
+        "annotations": {ANNOTATION_SUBMISSION: json.dumps(submission)},
+    }
+
+
+def finished_mark() -> dict[str, Any]:
+    """Return the merge patch that removes the mark from the first Job's metadata."""
+    return {
+        "labels": {LABEL_UNFINISHED: None},
+        "annotations": {ANNOTATION_SUBMISSION: None},
+    }
+
+
+def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the status message of an unfinished submission; empty if the submission is finished.
+
+    Args:
+        jobs: The existing Jobs of the app.
+    """
+    jobs = list(jobs)
+    first = next((job for job in jobs if LABEL_UNFINISHED in labels_of(job)), None)
+    if first is None:
+        return ""
+    submission = _submission_of(first)
+    names = submission.get("jobs") or []
+    existing = {str(job["metadata"]["name"]) for job in jobs}
+    count = sum(name in existing for name in names)
+    machine = str(submission.get("machine") or "").partition(" ")[0] or "an unknown machine"
+    return (
+        f"its submission is not finished ({count} of {len(names)} Jobs exist); if process"
+        f" {submission.get('pid')} on {machine} has ended, submit the app again or delete it"
+    )
+
+
+def is_abandoned(job: Mapping[str, Any]) -> bool:
+    """Return whether the process that created the first Job of a submission has ended.
+
+    The result is False for a process of another machine or container, which may still run, and for
+    a Job without the record of a submission.
+    """
+    return has_ended(_submission_of(job)) is True
+
+
+def _submission_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    submission = json_annotation(job, ANNOTATION_SUBMISSION)
+    return submission if isinstance(submission, dict) else {}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.batch import (
     BATCH,
-    INDEX_PATH,
     LABEL_JOBSET,
     job_spec,
     suspend_for_kueue,
@@ -20,21 +19,16 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
     object_labels,
-    pod_annotations,
-    role_labels,
     selector,
 )
-from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import deciding_roles, object_metadata, policy_of
 from torchx_sched_k8s.request.overlays import (
     JOBSET_KIND,
     overlay_job,
     overlay_object,
     overlay_of,
 )
-from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
 from torchx_sched_k8s.status.views import (
     AppView,
     app_view,
@@ -53,10 +47,6 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
-#: The end of a pod's name in a JobSet: index of the Job, index of the pod, random text.
-_TAIL = "-0-%d-xxxxx"
-
-
 #: Action of a JobSet's failure policy: a restart that does not count towards ``maxRestarts``.
 _UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
@@ -67,60 +57,44 @@ class JobSetBackend(Backend):
     name = "jobset"
     api_version = API_VERSION
     kind = "JobSet"
-    plural = "jobsets"
+    host_end = "-0-{}"  # index of the Job, index of the pod
+    pod_end = "-xxxxx"
     missing = (
         "JobSet is not installed in this cluster in the version v1alpha2: install it, or use"
         " job_api=batch"
     )
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        most = max(role.num_replicas for role in app.roles)
-        names = app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(_TAIL % (most - 1)),
-            shorten=not opts.validate_spec,
-        )
-        app_id = names.app_id
-        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
+        app_id, places = self.places(app, opts)
+        names = {role.name: name for role, name, _ in places}
+        several = sum(role.num_replicas for role in app.roles) > 1
         jobs = []
         disrupted = []
-        for role_idx, role in enumerate(app.roles):
-            labels = role_labels(app, role_idx, role, app_id)
-            gang = is_gang(app, role, opts)
-            place = Place(
-                app_id,
-                opts.namespace,
-                labels,
-                pod_annotations(role, names.roles[role.name]),
-                rank0,
-                index_path=INDEX_PATH,
-            )
+        for role, name, place in places:
+            # a pod is replaced alone if it is the only one, or if its role has the policy REPLICA
+            gang = several and policy_of(role, opts) != RetryPolicy.REPLICA
             job = {
                 "metadata": {
-                    "labels": dict(labels),
+                    "labels": dict(place.labels),
                     "annotations": {ANNOTATION_ROLE_NAME: role.name},
                 },
-                "spec": job_spec(
-                    role, names.roles[role.name], place, opts, together=True, gang=gang
-                ),
+                "spec": job_spec(role, name, place, opts, together=True, gang=gang),
             }
             pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
             overlay_job(job, app, role, app_id, opts)
             # A rule of the user's overlay may fail the Job for an exit code. Such a failure has the
             # same reason as a disruption, but must not restart the JobSet without limit.
             if gang and job["spec"].get("podFailurePolicy") == pod_failures:
-                disrupted.append(names.roles[role.name])
-            jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})
+                disrupted.append(name)
+            jobs.append({"name": name, "replicas": 1, "template": job})
         spec: dict[str, Any] = {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All"},
             "replicatedJobs": jobs,
         }
-        if deciding := [names.roles[role.name] for role in deciding_roles(app)]:
+        if deciding := [names[role.name] for role in deciding_roles(app)]:
             spec["successPolicy"]["targetReplicatedJobs"] = deciding
-        failure_policy = jobset_retries(app, opts, names.roles, disrupted)
-        if failure_policy:
+        if failure_policy := jobset_retries(app, opts, names, disrupted):
             spec["failurePolicy"] = failure_policy
         if opts.ttl_seconds is not None:
             spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
@@ -205,6 +179,48 @@ class JobSetBackend(Backend):
             for view in views:
                 view.started = job_start(jobs.get(view.app_id, ()))
         return views
+
+
+def jobset_retries(
+    app: AppDef, opts: KubernetesOpts, names: dict[str, str], disrupted: Sequence[str]
+) -> dict[str, Any]:
+    """Return the field ``failurePolicy`` of a JobSet; empty if nothing restarts the JobSet.
+
+    JobSet applies the first rule that matches a failed Job. If no rule matches, JobSet restarts at
+    most ``maxRestarts`` times. Rules need JobSet 0.6 or later (KEP-262, "Configurable Failure
+    Policy"; https://jobset.sigs.k8s.io/docs/tasks/failure_policy/).
+
+    Args:
+        app: The app.
+        opts: The scheduler's options.
+        names: Maps each role's name to the name of the role's replicated Job.
+        disrupted: Names of the replicated Jobs whose pod failure policy fails them only after a
+            disruption.
+    """
+    together = {
+        role.name: role.max_retries
+        for role in app.roles
+        if policy_of(role, opts) != RetryPolicy.REPLICA
+    }
+    most = max(together.values(), default=0)
+    rules: list[dict[str, Any]] = []
+    if disrupted:
+        rules.append(
+            {
+                "action": _UNLIMITED_RESTARTS,
+                "onJobFailureReasons": ["PodFailurePolicy"],
+                "targetReplicatedJobs": list(disrupted),
+            }
+        )
+    never = [names[role.name] for role in app.roles if not together.get(role.name)]
+    if most > 0 and never:
+        rules.append({"action": "FailJobSet", "targetReplicatedJobs": never})
+    if most < 1 and not rules:
+        return {}
+    policy: dict[str, Any] = {"maxRestarts": most}
+    if rules:
+        policy["rules"] = rules
+    return policy
 
 
 def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

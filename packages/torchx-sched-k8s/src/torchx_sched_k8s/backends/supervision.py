@@ -19,6 +19,7 @@ from torchx_sched_k8s.status.views import (
 )
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, AttemptStatus
+from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -205,16 +206,12 @@ def find_supervisor() -> Supervisor | None:
     Raises:
         PluginError: The supervisor cannot be imported, or several plugins yield one.
     """
-    from torchx_specs.plugins.manager import get_manager
-
     record = get_manager().supervisors().find(_NAME)
     return None if record is None else record.load()()
 
 
 def install_hint() -> str:
     """Return the command that installs the supervisor."""
-    from torchx_specs.plugins.manager import get_manager
-
     return get_manager().supervisors().installable.get(_NAME, "")
 
 

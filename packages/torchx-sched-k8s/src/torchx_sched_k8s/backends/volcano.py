@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.backends.backend import Backend
-from torchx_sched_k8s.cluster.events import waiting_reason
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     LABEL_APP_NAME,
@@ -15,26 +14,17 @@ from torchx_sched_k8s.cluster.labels import (
     VOLCANO_INDEX,
     annotations_of,
     labels_of,
-    min_replicas_of,
     object_labels,
-    pod_annotations,
-    role_labels,
 )
 from torchx_sched_k8s.cluster.names import normalized_app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import deciding_roles, object_metadata, policy_of
 from torchx_sched_k8s.request.overlays import JOB, overlay_object, overlay_of, pod_template
-from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import (
-    deciding_roles,
-    policy_of,
-    volcano_max_retry,
-    volcano_policies,
-)
-from torchx_sched_k8s.status.lost_pods import (
+from torchx_sched_k8s.status.events import (
     LostPods,
     failed_volcano_pods,
     replaced_volcano_pods,
+    waiting_reason,
 )
 from torchx_sched_k8s.status.views import (
     AppView,
@@ -44,7 +34,7 @@ from torchx_sched_k8s.status.views import (
     phase_times,
     role_name_of,
 )
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -66,11 +56,17 @@ JOB_STATES: dict[str, AppState] = {
     "Terminated": AppState.FAILED,
     "Failed": AppState.FAILED,
 }
-#: Path of the field that holds a pod's index.
-_INDEX_PATH = f"metadata.labels['{VOLCANO_INDEX}']"
-
-
-# The policy of a task whose success ends the Job.
+#: Maps the retry policy of a role to the policies of the role's Volcano tasks. The action
+#: ``RestartPod`` exists since Volcano 1.11 (its release notes: fine-grained fault recovery).
+RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
+    policy: [{"event": event, "action": action} for event in ("PodEvicted", "PodFailed")]
+    for policy, action in (
+        (RetryPolicy.REPLICA, "RestartPod"),
+        (RetryPolicy.APPLICATION, "RestartJob"),
+        (RetryPolicy.ROLE, "RestartTask"),
+    )
+}
+#: The policy of a task whose success ends the Job.
 _COMPLETES_JOB = {"event": "TaskCompleted", "action": "CompleteJob"}
 
 
@@ -80,25 +76,18 @@ class VolcanoBackend(Backend):
     name = "volcano"
     api_version = API_VERSION
     kind = "Job"
-    plural = "jobs"
     missing = (
         "Volcano is not installed in this cluster in the version v1alpha1: install it, or use"
         " job_api=batch, which uses Kueue's queues"
     )
     index_label = VOLCANO_INDEX
+    index_path = f"metadata.labels['{VOLCANO_INDEX}']"
+    make_names = staticmethod(normalized_app_names)
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        most = max(role.num_replicas for role in app.roles)
-        names = normalized_app_names(
-            app.name,
-            [role.name for role in app.roles],
-            len(f"-{most - 1}"),
-            shorten=not opts.validate_spec,
-        )
-        app_id = names.app_id
-        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0.{app_id}"
+        app_id, places = self.places(app, opts)
         tasks = []
-        for role_idx, role in enumerate(app.roles):
+        for role, name, place in places:
             if overlay_of(role, JOB, app_id):
                 logging.getLogger(__name__).warning(
                     "role %s: ignoring its overlay %s: Volcano has one Job for all roles; set the"
@@ -106,15 +95,6 @@ class VolcanoBackend(Backend):
                     role.name,
                     JOB,
                 )
-            name = names.roles[role.name]
-            place = Place(
-                app_id,
-                opts.namespace,
-                role_labels(app, role_idx, role, app_id),
-                pod_annotations(role, name),
-                rank0,
-                index_path=_INDEX_PATH,
-            )
             pod = pod_template(role, name, place, opts, plain=True)
             task: dict[str, Any] = {"replicas": role.num_replicas, "name": name, "template": pod}
             if role.min_replicas is not None:
@@ -172,9 +152,7 @@ class VolcanoBackend(Backend):
         state = JOB_STATES.get(phase, AppState.UNKNOWN) if phase else AppState.PENDING
         if ANNOTATION_CANCELLED in annotations_of(job) and state != AppState.SUCCEEDED:
             state = AppState.CANCELLED
-        message = ""
-        if state not in (AppState.SUCCEEDED, AppState.RUNNING):
-            message = condition_reason(condition)
+        has_message = state not in (AppState.SUCCEEDED, AppState.RUNNING)
         roles: dict[int, RoleView] = {}
         tasks = spec.get("tasks") or ()
         for task in tasks:
@@ -182,7 +160,6 @@ class VolcanoBackend(Backend):
             name = role_name_of(template) or str(task["name"])
             index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
             role = roles.setdefault(index, RoleView(index, name, 0, template, state, app_id))
-            role.min_replicas = min_replicas_of(template)
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)
             role.wants_pods = not is_terminal(state)
@@ -197,7 +174,7 @@ class VolcanoBackend(Backend):
             app_id,
             [job],
             state=state,
-            message=message,
+            message=condition_reason(condition) if has_message else "",
             roles=[roles[index] for index in sorted(roles)],
             restarts=min(int(status.get("retryCount") or 0), most),
             runs_again=not is_terminal(state) and any(map(_restarts_job, [spec, *tasks])),
@@ -244,6 +221,31 @@ class VolcanoBackend(Backend):
         phase = {"phase": "Terminated" if expires else "Aborted", "lastTransitionTime": when}
         path = self.path(namespace, view.app_id, "status")
         cluster.patch(path, {"status": {"state": phase}}, action)
+
+
+def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict[str, str]]:
+    """Return the policies of a role's Volcano task.
+
+    Volcano counts restarts exactly only if it restarts the whole Job. The action is therefore
+    ``RestartJob`` if the role or replica to restart is the whole app.
+    """
+    policy = policy_of(role, opts)
+    if len(app.roles) == 1 and (role.num_replicas == 1 or policy == RetryPolicy.ROLE):
+        policy = RetryPolicy.APPLICATION
+    return [dict(one) for one in RETRY_POLICIES[policy]]
+
+
+def volcano_max_retry(app: AppDef) -> int:
+    """Return the field ``maxRetry`` of a Volcano Job: the number of restarts plus one.
+
+    The number of restarts is the smallest ``max_retries`` of the roles that have retries.
+    Volcano adds 1 to ``retryCount`` after each failure, and fails the Job when ``retryCount``
+    equals ``maxRetry`` (``pkg/controllers/job/state/restarting.go``). For an app without retries,
+    the result is 0, which Volcano replaces by its default 3. This has no effect, because the app
+    has no restart policy.
+    """
+    restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
+    return min(restarts) + 1 if restarts else 0
 
 
 def _restarts_job(part: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ not use the library's model classes, which take much time and memory for thousan
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import logging
@@ -26,7 +27,6 @@ from torchx_sched_k8s.cluster import kubeconfig
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.redaction import masked_text
-from torchx_specs.schedulers.closing import shut_down
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ class Cluster:
         """
         if self.patience is not None:
             return self.patience
-        text = os.environ.get(PATIENCE_VARIABLE)
-        if text:
+        if text := os.environ.get(PATIENCE_VARIABLE):
             try:
                 return max(0.0, float(text))
             except ValueError:
@@ -357,6 +356,7 @@ class Cluster:
             )
         return cast("dict[str, Any]", parsed)
 
+    @contextlib.contextmanager
     def open(
         self,
         method: str,
@@ -365,8 +365,8 @@ class Cluster:
         query: Mapping[str, object] | None = None,
         data: bytes | None = None,
         timeout: float | None = _READ_TIMEOUT,
-    ) -> Response:
-        """Send one request, and return its response, whose body is not read yet.
+    ) -> Iterator[BaseHTTPResponse]:
+        """Send one request; in the ``with`` statement, the body of the response is not read yet.
 
         The request is repeated once with renewed credentials if the cluster refuses the present
         ones, and not for any other reason.
@@ -381,7 +381,8 @@ class Cluster:
 
         Raises:
             ApiError: The cluster refuses the request.
-            NoClusterError: No cluster is configured, or the cluster does not answer.
+            NoClusterError: No cluster is configured, the cluster does not answer, or the connection
+                is lost while the body is read.
         """
         client = self.client
         response = self._send(client, method, path, action, query, data, timeout)
@@ -389,12 +390,15 @@ class Cluster:
             response.release_conn()
             self._close(client)
             response = self._send(self.client, method, path, action, query, data, timeout)
-        if response.status >= 300:
-            try:
+        try:
+            if response.status >= 300:
                 raise self._refusal(action, response)
-            finally:
-                response.release_conn()
-        return Response(response, lambda error: self.lost_connection(action, error))
+            yield response
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
+            raise self.lost_connection(action, e) from e
+        finally:
+            # the end of the body has released the connection; one with unread data is not reused
+            response.close()
 
     def _send(
         self,
@@ -485,52 +489,16 @@ def _never_sent(error: BaseException | None) -> bool:
     )
 
 
-class Response:
-    """A response whose body can be read only once.
+def chunks(response: BaseHTTPResponse, size: int = 1 << 16) -> Iterator[bytes]:
+    """Yield the body of a response as it arrives.
 
     Args:
-        response: The response of urllib3.
-        lost: Called with the error if reading fails; returns the error to raise.
+        response: The response, in the ``with`` statement of :meth:`Cluster.open`.
+        size: The largest piece, in bytes. If the server sends a chunked body, it has no effect: the
+            server's chunks are yielded.
     """
-
-    def __init__(
-        self, response: BaseHTTPResponse, lost: Callable[[BaseException], Exception]
-    ) -> None:
-        self._response = response
-        self._lost = lost
-
-    def __enter__(self) -> Response:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # the end of the body has released the connection; one with unread data cannot be reused
-        self._response.close()
-
-    def shut_down(self) -> None:
-        """End the reading of the body in another thread; the response must not be closed."""
-        shut_down(self._response)
-
-    @property
-    def data(self) -> bytes:
-        """The whole body."""
-        return b"".join(self.chunks(1 << 20))
-
-    def chunks(self, size: int = 1 << 16) -> Iterator[bytes]:
-        """Yield the body as it arrives.
-
-        Args:
-            size: The largest piece, in bytes. If the server sends a chunked body, it has no
-                effect: the server's chunks are yielded.
-
-        Raises:
-            LostConnectionError: The connection was lost.
-        """
-        try:
-            response = self._response
-            if response.chunked or not hasattr(response, "read1"):
-                yield from response.stream(size)
-            else:
-                while chunk := response.read1(size):
-                    yield chunk
-        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
-            raise self._lost(e) from e
+    if response.chunked or not hasattr(response, "read1"):
+        yield from response.stream(size)
+    else:
+        while chunk := response.read1(size):
+            yield chunk

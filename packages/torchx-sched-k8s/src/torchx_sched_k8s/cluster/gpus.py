@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchx_sched_k8s.cluster.client import Cluster
 from torchx_specs.schedulers.api import GpuCounts
-
-if TYPE_CHECKING:
-    from torchx_sched_k8s.cluster.client import Cluster
 
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 

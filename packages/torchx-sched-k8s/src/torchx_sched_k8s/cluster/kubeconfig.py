@@ -1,4 +1,8 @@
-"""Find the cluster and the credentials in a kubeconfig or in the configuration of a pod."""
+"""Find the cluster and the credentials in a kubeconfig or in the configuration of a pod.
+
+A dry run reads the contexts of a kubeconfig. The kubernetes library, which takes long to import, is
+needed only for a connection.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,87 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import urllib3.exceptions
-from kubernetes import config as library
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.config.config_exception import ConfigException
+import yaml
 
-from torchx_sched_k8s.cluster import contexts
+from torchx_kit.names.limits import DNS_LABEL
 from torchx_sched_k8s.cluster.errors import NoClusterError
-from torchx_specs.errors import BackendError, RequestError, nearest, one_line
+from torchx_specs.errors import RequestError, nearest, one_line
 
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _POOL = 1024
+
+
+def read(where: str) -> tuple[str, dict[str, str]]:
+    """Return the current context of a kubeconfig, and the namespace of each context.
+
+    Both are empty if they are missing. A file that cannot be read counts as empty. The library
+    cannot be used here: without a current context, it returns no contexts.
+
+    Args:
+        where: The path of the kubeconfig, or several paths, as in ``KUBECONFIG``.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    current = ""
+    namespaces: dict[str, str] = {}
+    for path in paths(where):
+        with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe loader
+            current = current or str(data.get("current-context") or "")
+            for one in data.get("contexts") or ():
+                namespace = (one.get("context") or {}).get("namespace") or ""
+                namespaces.setdefault(str(one["name"]), str(namespace))
+    return current, namespaces
+
+
+def context_in(cfg: Mapping[str, Any]) -> str | None:
+    """Return the option ``context`` among a scheduler's options."""
+    context = cfg.get("context")
+    return None if context is None else str(context)
+
+
+def default_namespace(context: str | None) -> str:
+    """Return the namespace of jobs without the option ``namespace``.
+
+    This is the namespace of the context. In a pod that uses its own cluster, it is the namespace of
+    the pod. If there is none, it is ``default``, as for kubectl.
+
+    Args:
+        context: Context of the kubeconfig; None for the current one.
+    """
+    where = kubeconfig(context)
+    found = ""
+    if where is not None:
+        current, namespaces = read(where)
+        found = namespaces.get(context or current, "")
+    else:
+        path = f"{_SERVICE_ACCOUNT}/namespace"
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            found = file.read().strip()
+    return found if DNS_LABEL.accepts(found) else "default"
+
+
+def paths(where: str) -> list[str]:
+    """Return the paths in a value of ``KUBECONFIG``."""
+    return [os.path.expanduser(path) for path in where.split(os.pathsep) if path]
+
+
+def kubeconfig(context: str | None) -> str | None:
+    """Return the path of the kubeconfig, or None to use the cluster that this process runs in."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        return given
+    return None if is_in_cluster() and not context else os.path.expanduser("~/.kube/config")
+
+
+def is_in_cluster() -> bool:
+    """Return whether this process runs in a cluster and may use it."""
+    # a pod without a service account token cannot use its own cluster
+    token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
+    return token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def connect(context: str | None = None) -> Any:
@@ -40,6 +111,8 @@ def connect(context: str | None = None) -> Any:
             credential program fails.
         RequestError: The kubeconfig has no such context.
     """
+    from kubernetes.client import ApiClient, Configuration
+
     preset: Any = getattr(Configuration, "_default", None)
     config: Any = Configuration.get_default_copy()
     config.connection_pool_maxsize = _POOL
@@ -52,8 +125,11 @@ def connect(context: str | None = None) -> Any:
 
 
 def _load(config: Any, context: str | None) -> None:
+    from kubernetes import config as library
+    from kubernetes.config.config_exception import ConfigException
+
     loaders: Any = library  # the library has no types
-    where = contexts.kubeconfig(context)
+    where = kubeconfig(context)
     if where is None:
         try:
             loaders.load_incluster_config(client_configuration=config)
@@ -61,31 +137,29 @@ def _load(config: Any, context: str | None) -> None:
             raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
         return
     source = f"kubeconfig {where}"
-    try:
-        with _no_credentials(source):
+    with _no_credentials(source):
+        try:
             loaders.load_kube_config(
                 config_file=where, context=context, client_configuration=config
             )
-    except BackendError:
-        raise
-    except ConfigException as e:
-        _check_there(where)
-        _check_context(where, context)
-        raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
-        raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
+        except ConfigException as e:
+            _check_there(where)
+            _check_context(where, context)
+            raise NoClusterError(f"{source}: {one_line(e)}") from e
+        except Exception as e:  # invalid YAML or certificates, a failed credential program ...
+            raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
 
 
 def credentials_name(context: str | None) -> str:
     """Describe the credentials that :func:`connect` uses, for error messages."""
-    where = contexts.kubeconfig(context)
+    where = kubeconfig(context)
     if where is None:
         return "this pod's service account"
-    return f"context '{context or contexts.read(where).current}' of {where}"
+    return f"context '{context or read(where)[0]}' of {where}"
 
 
 def _check_there(where: str) -> None:
-    if any(map(os.path.exists, contexts.paths(where))):
+    if any(map(os.path.exists, paths(where))):
         return
     given = os.environ.get("KUBECONFIG")
     problem = f"KUBECONFIG names {where}, which does not exist" if given else f"there is no {where}"
@@ -96,8 +170,7 @@ def _check_there(where: str) -> None:
 
 
 def _check_context(where: str, context: str | None) -> None:
-    found = contexts.read(where)
-    current, known = found.current, list(found.namespaces)
+    current, known = read(where)
     have = f" contexts: {', '.join(known)}" if known else " it has no contexts"
     if context is not None:
         if context not in known:
@@ -140,5 +213,7 @@ def _no_credentials(source: str) -> Iterator[None]:
 
 def _accept_unverified(host: str) -> None:
     """Silence urllib3's warnings about a cluster whose kubeconfig disables TLS verification."""
+    import urllib3.exceptions
+
     name = re.escape(f"Unverified HTTPS request is being made to host '{urlsplit(host).hostname}'")
     warnings.filterwarnings("ignore", name, urllib3.exceptions.InsecureRequestWarning)

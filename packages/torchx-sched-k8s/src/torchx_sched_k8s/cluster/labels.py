@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -40,6 +41,9 @@ ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
+#: JSON list with the names of an array's apps. The first item is the common start of all names; the
+#: other items are the rests of the names, in the order of the indexes.
+ANNOTATION_NAMES = "torchx.pytorch.org/array-names"
 #: Number of the attempt on the pods of later attempts of an app with the option ``requeue``.
 ANNOTATION_ATTEMPT = "torchx.pytorch.org/attempt"
 
@@ -112,6 +116,14 @@ def labels_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
 def annotations_of(resource: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the annotations of an object; empty if it has none."""
     return (resource.get("metadata") or {}).get("annotations") or {}
+
+
+def json_annotation(resource: Mapping[str, Any], key: str) -> Any:
+    """Return the data in an annotation; None if another program changed it, or if there is none."""
+    try:
+        return json.loads(annotations_of(resource).get(key) or "null")
+    except ValueError:
+        return None
 
 
 def selector(**labels: str) -> str:

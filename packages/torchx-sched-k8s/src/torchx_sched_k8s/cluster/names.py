@@ -8,8 +8,7 @@ must be a DNS label, which has at most 63 characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import DNS_LABEL, DNS_SERVICE, NameRule, fit_name, fit_names
@@ -22,21 +21,12 @@ _OTHERS = re.compile(r"[^a-z0-9-]")
 _PORT = NameRule(15, "a-z0-9-", first="a-z", last="a-z0-9", lower=True, fallback="port")
 
 
-@dataclass(frozen=True)
-class AppNames:
-    """The names of an app and its roles in the cluster.
+def app_names(
+    app: str, roles: Sequence[str], tail: int, *, shorten: bool = True
+) -> tuple[str, dict[str, str]]:
+    """Return a unique name for a new app, valid for a Service, and the names of its roles.
 
-    Attributes:
-        app_id: Unique name of the app, valid for a Service.
-        roles: Maps each role's name to the text that identifies the role in object names.
-    """
-
-    app_id: str
-    roles: dict[str, str]
-
-
-def app_names(app: str, roles: Iterable[str], tail: int, *, shorten: bool = True) -> AppNames:
-    """Return names for a new app.
+    The result maps each role's name to the text that identifies the role in object names.
 
     Args:
         app: Name of the app.
@@ -47,7 +37,6 @@ def app_names(app: str, roles: Iterable[str], tail: int, *, shorten: bool = True
     Raises:
         RequestError: The names are too long, and ``shorten`` is False.
     """
-    roles = list(roles)
     room = _LONGEST - _UNIQUE - len("-") - tail
     whole = len(fit_name(app, DNS_SERVICE))
     fitted = {role: len(fit_name(role, DNS_LABEL)) for role in roles}
@@ -63,7 +52,7 @@ def app_names(app: str, roles: Iterable[str], tail: int, *, shorten: bool = True
             )
         longest = min(longest, max(room // 2, room - whole))
     name = fit_name(app, DNS_SERVICE.within(room - longest))
-    return AppNames(make_unique(name), fit_names(roles, DNS_LABEL.within(longest)))
+    return make_unique(name), fit_names(roles, DNS_LABEL.within(longest))
 
 
 def normalize_str(data: str) -> str:
@@ -75,8 +64,8 @@ def normalize_str(data: str) -> str:
 
 
 def normalized_app_names(
-    app: str, roles: Iterable[str], tail: int, *, shorten: bool = True
-) -> AppNames:
+    app: str, roles: Sequence[str], tail: int, *, shorten: bool = True
+) -> tuple[str, dict[str, str]]:
     """Return names for a new app, normalized by :func:`normalize_str` as in older releases.
 
     Users of Volcano recognize their pods by these names. If the normalized names of two roles are
@@ -91,12 +80,11 @@ def normalized_app_names(
     Raises:
         RequestError: The names are too long, and ``shorten`` is False.
     """
-    roles = list(roles)
     plain = [normalize_str(role) for role in roles]
-    if not all(plain) or len(set(plain)) < len(roles):
-        return app_names(normalize_str(app) or app, roles, tail, shorten=shorten)
-    names = app_names(normalize_str(app) or app, plain, tail, shorten=shorten)
-    return AppNames(names.app_id, dict(zip(roles, names.roles.values(), strict=True)))
+    are_distinct = all(plain) and len(set(plain)) == len(roles)
+    chosen = plain if are_distinct else roles
+    app_id, names = app_names(normalize_str(app) or app, chosen, tail, shorten=shorten)
+    return app_id, {role: names[name] for role, name in zip(roles, chosen, strict=True)}
 
 
 def port_names(names: Iterable[str]) -> dict[str, str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from torchx_sched_k8s.cluster.client import Cluster, chunks
 from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.status.views import AppView
 from torchx_specs.errors import BackendError
-
-if TYPE_CHECKING:
-    from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.status.views import AppView
-    from torchx_specs.schedulers.closing import Closing
+from torchx_specs.schedulers.closing import Closing, shut_down
 
 _LONGEST_WATCH = 30.0
 _PAUSE = 0.5
@@ -141,9 +140,9 @@ def _change(
     try:
         with (
             cluster.open("GET", path, action, query, timeout=wait) as response,
-            closing.calling(response.shut_down),
+            closing.calling(partial(shut_down, response)),
         ):
-            for event in _events(response.chunks()):
+            for event in _events(chunks(response)):
                 resource: Mapping[str, Any] = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
                     raise ApiError(f"cannot {action}: the version is too old", _EXPIRED)

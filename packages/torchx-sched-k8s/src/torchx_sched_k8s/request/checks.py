@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
 from torchx_specs.model.app import AppDef, Role
@@ -22,26 +21,15 @@ RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=Fa
 def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
     """Yield the problems of an app and the options, which every cluster rejects.
 
-    Problems of the API of ``job_api`` come only if there are no others.
-
     Args:
         app: The app.
         opts: The scheduler's options.
     """
-    problems = [*problems_of(opts), *problems_of_roles(app, opts.image)]
-    problems += _problems_of_security(app, opts)
-    yield from problems
-    if not problems:
-        yield from BACKENDS[opts.api].problems(app, opts)
-
-
-def _problems_of_security(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
-    """Yield an error text for each mount that the option ``pod_security`` forbids."""
-    if opts.pod_security is None:
-        return
+    yield from problems_of(opts)
+    yield from problems_of_roles(app, opts.image)
     for role in app.roles:
         for i, mount in enumerate(role.mounts):
-            if isinstance(mount, (BindMount, DeviceMount)):
+            if opts.pod_security is not None and isinstance(mount, (BindMount, DeviceMount)):
                 yield (
                     f"role '{role.name}': mounts[{i}] mounts {mount.src_path!r} of the node, which"
                     f" pod_security={opts.pod_security} forbids; use a VolumeMount, or the option"

@@ -1,7 +1,8 @@
-"""The request of a dry run: the Kubernetes objects to create."""
+"""The request of a dry run: the Kubernetes objects to create, and the retries of Jobs."""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.redaction import masked
 
 #: The largest object that etcd stores by default, in bytes.
@@ -30,6 +32,28 @@ _NO_GANG = """\
 """
 #: Key in the config map of a supervisor. Its value contains the manifests of the roles' Jobs.
 MANIFESTS = "jobs.json"
+
+# A rule of a pod failure policy can match a pod's condition only by its type and status
+# (https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy). The condition
+# DisruptionTarget marks preemption, drain, a lost node, and eviction when a node lacks memory
+# (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions). The
+# condition does not mark a container that exceeded its own memory limit, or a pod that exceeded its
+# own limit of ephemeral storage. These failures use up retries.
+
+#: Recreate a pod after a preemption, an eviction or the loss of its node; this is not a retry.
+IGNORE_DISRUPTIONS: dict[str, Any] = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+#: Fail the Job after a disruption of one of its pods, so that a JobSet or the supervisor restarts
+#: all Jobs of the app.
+FAIL_ON_DISRUPTION: dict[str, Any] = {**IGNORE_DISRUPTIONS, "action": "FailJob"}
+#: Fail the Job when a container fails. The Job's condition keeps the exit code even after the pods
+#: are deleted.
+FAIL_JOB: dict[str, Any] = {
+    "action": "FailJob",
+    "onExitCodes": {"operator": "NotIn", "values": [0]},
+}
 
 
 @dataclass
@@ -145,3 +169,53 @@ def object_metadata(
         "labels": {**(opts.labels or {}), **labels},
         "annotations": annotations,
     }
+
+
+def pod_failure_policy(*rules: dict[str, Any]) -> dict[str, Any]:
+    """Return a ``podFailurePolicy`` with these rules; the first matching rule applies."""
+    return {"rules": copy.deepcopy(list(rules))}
+
+
+def deciding_roles(app: AppDef) -> list[Role]:
+    """Return the roles whose success ends the app."""
+    return [role for role in app.roles if role.metadata.get(ENDS_APP_KEY)]
+
+
+def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
+    """Return the option ``retry_policy``, or the role's own policy if the option is not set.
+
+    With the option ``requeue``, all replicas start again together.
+    """
+    if opts.has_attempts:
+        return RetryPolicy.APPLICATION
+    return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
+
+
+def job_retries(
+    role: Role, opts: KubernetesOpts, *, together: bool, gang: bool = False
+) -> dict[str, Any]:
+    """Return the fields of a Job's spec that control its retries.
+
+    Args:
+        role: The Job's role.
+        opts: The scheduler's options.
+        together: Whether a supervisor or a JobSet restarts the Job as a whole.
+        gang: Whether a disruption of one pod must fail the Job, because a supervisor or a JobSet
+            restarts all pods.
+    """
+    least = role.num_replicas if role.min_replicas is None else role.min_replicas
+    elastic = 0 < least < role.num_replicas and not opts.has_attempts
+    fields: dict[str, Any] = {}
+    policy = policy_of(role, opts)
+    # without retries too, a limit for each index lets the others run on after one has failed
+    survives = elastic and role.max_retries < 1
+    if survives or (role.max_retries > 0 and policy == RetryPolicy.REPLICA):
+        fields["backoffLimitPerIndex"] = role.max_retries
+        fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
+    else:
+        fields["backoffLimit"] = 0 if together else role.max_retries
+    rules = [FAIL_ON_DISRUPTION if gang else IGNORE_DISRUPTIONS]
+    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch" and not survives:
+        rules.append(FAIL_JOB)
+    fields["podFailurePolicy"] = pod_failure_policy(*rules)
+    return fields

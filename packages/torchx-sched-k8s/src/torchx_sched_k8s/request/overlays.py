@@ -170,7 +170,8 @@ def pod_template(
     overlay_object(pod, overlay, POD, opts, spec_fields=_POD_FIELDS, fixed=fixed)
     for field in ("apiVersion", "kind"):
         pod.pop(field, None)
-    for one in _containers(pod):
+    spec = pod["spec"]
+    for one in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         variables = one.get("env") or ()
         for variable in variables:
             value = variable.get("value") if isinstance(variable, dict) else None
@@ -190,11 +191,6 @@ def pod_template(
                 " (a folder of its own below one volume)"
             )
     return pod
-
-
-def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    spec = pod["spec"]
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
 def _references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
@@ -287,8 +283,8 @@ def overlay_object(
             f" use ${{replica_id}} in the overlay {POD}"
         )
     metadata = resource["metadata"]
-    kept = {field: copy.copy(metadata.get(field)) for field in ("name", "namespace")}
-    labels = dict(metadata.get("labels") or {})
+    names = {field: metadata[field] for field in ("name", "namespace") if field in metadata}
+    labels = dict(metadata["labels"])
     before = {field: copy.deepcopy(resource["spec"].get(field)) for field in fixed}
     try:
         apply_overlay(resource, overlay)
@@ -303,16 +299,14 @@ def overlay_object(
             )
         if opts.validate_spec is not False and fields:
             _check_known(kind, where, part, fields)
-    for field, value in kept.items():
-        resource["metadata"].pop(field, None)
-        if value is not None:
-            resource["metadata"][field] = value
-    resource["metadata"]["labels"] = {**(resource["metadata"].get("labels") or {}), **labels}
+    overlaid = {k: v for k, v in resource["metadata"].items() if k not in ("name", "namespace")}
+    labels = {**(overlaid.get("labels") or {}), **labels}
+    resource["metadata"] = {**names, **overlaid, "labels": labels}
     changed = [field for field in fixed if resource["spec"].get(field) != before[field]]
     if changed:
-        names = ", ".join(f"`spec.{field}`" for field in changed)
+        fields = ", ".join(f"`spec.{field}`" for field in changed)
         hint = " (set fields of pods in the overlay V1Pod)" if "template" in changed else ""
-        raise RequestError(f"overlay {kind}: {names} cannot be changed: TorchX sets it{hint}")
+        raise RequestError(f"overlay {kind}: {fields} cannot be changed: TorchX sets it{hint}")
 
 
 def _check_known(kind: str, where: str, part: Mapping[str, Any], fields: str) -> None:

@@ -57,8 +57,6 @@ class Place:
         replica: Index of the replica; None for a template of all replicas of a role.
         index_path: Path of the pod's field that holds the replica's index; used if ``replica`` is
             None.
-        subdomain: Name of the Service that gives pods host names; None if JobSet, Volcano or
-            the code for MCAD sets the field.
     """
 
     app_id: str
@@ -68,7 +66,6 @@ class Place:
     rank0: str
     replica: int | None = None
     index_path: str = ""
-    subdomain: str | None = None
 
     def values(self) -> macros.Values:
         """Return the values to substitute for macros in a role."""
@@ -95,8 +92,6 @@ def make_pod(
     main["name"] = container
     main["command"] = [escape(role.entrypoint), *map(escape, role.args)]
     main["env"] = _env(role, place, opts)
-    if place.subdomain:
-        spec["subdomain"] = place.subdomain
     metadata = {
         "labels": {**(opts.labels or {}), **place.labels},
         "annotations": {
@@ -131,8 +126,7 @@ def _pod_spec(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]:
     if of_container or plain:
         main["securityContext"] = of_container
     main["volumeMounts"] = mounts
-    from_ = options.env_from(opts)
-    if from_:
+    if from_ := options.env_from(opts):
         main["envFrom"] = from_
     if opts.image_pull_policy:
         main["imagePullPolicy"] = opts.image_pull_policy

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.jobs.pending_reasons import explained
-from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.kueue import waiting_in_queue
-from torchx_sched_k8s.cluster.labels import main_container
+from torchx_sched_k8s.cluster.labels import main_container, min_replicas_of
 from torchx_sched_k8s.request.pods import described_env, unescape
-from torchx_sched_k8s.status.lost_pods import LostPods
+from torchx_sched_k8s.status.events import LostPods, last_warning
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import (
@@ -175,9 +174,7 @@ def _failures(attempts: Sequence[Pod]) -> int:
 
 
 def _restarts(attempts: Sequence[Pod]) -> int:
-    if not attempts:
-        return 0
-    return len(attempts) - 1 + sum(pod.restarts for pod in attempts)
+    return max(len(attempts) - 1, 0) + sum(pod.restarts for pod in attempts)
 
 
 def _replica_state(
@@ -219,8 +216,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
     The backend's own reason comes first. The text is empty if there is no event.
     """
-    reason = view.backend.waiting_reason(cluster, namespace, view)
-    if reason:
+    if reason := view.backend.waiting_reason(cluster, namespace, view):
         return reason
     missing = (role.owner for role in view.roles if role.wants_pods and not _pods_of(role, pods))
     waiting = (pod.name for pod in pods if pod.state == AppState.PENDING and not pod.has_log)
@@ -237,7 +233,7 @@ def described_role(role: RoleView) -> Role:
     return Role(
         role.name,
         str(main.get("image") or UNKNOWN),
-        min_replicas=role.min_replicas,
+        min_replicas=min_replicas_of(role.template),
         entrypoint=command[0] if command else MISSING,
         args=command[1:],
         env=described_env(main.get("env") or []),

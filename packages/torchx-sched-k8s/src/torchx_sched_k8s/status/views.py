@@ -6,10 +6,9 @@ AppWrappers only the times of their phases, and JobSets only the time of their e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.times import datetime_of
@@ -23,8 +22,8 @@ from torchx_sched_k8s.cluster.labels import (
     LABEL_QUEUE,
     LABEL_ROLE_NAME,
     annotations_of,
+    json_annotation,
     labels_of,
-    min_replicas_of,
 )
 from torchx_specs.model.status import AppState
 
@@ -46,7 +45,6 @@ class RoleView:
         template: Pod template of the role; the first one if the role has several.
         state: State of the role, or that of the app if the API reports no states of roles.
         owner: Name of the object that creates the role's pods.
-        min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
         succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
@@ -67,7 +65,6 @@ class RoleView:
     template: Mapping[str, Any]
     state: AppState = AppState.UNKNOWN
     owner: str = ""
-    min_replicas: int | None = None
     retries: int = 0
     succeeded: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
@@ -130,15 +127,13 @@ def role_of_job(
         owner: Name of the Job.
         **fields: The fields of the :class:`RoleView` that the spec does not contain.
     """
-    template = spec["template"]
     limit, is_per_replica = failure_limit(spec)
     return RoleView(
         index,
         name,
         int(spec.get("completions") or 1),
-        template,
+        spec["template"],
         owner=owner,
-        min_replicas=min_replicas_of(template),
         limit=limit,
         limit_is_per_replica=is_per_replica,
         **fields,
@@ -151,15 +146,11 @@ def combined(states: Iterable[AppState]) -> AppState:
     If a role was cancelled or has failed, the app has the same state. Otherwise the app is RUNNING
     if a role is, SUCCEEDED if all roles are, and in the earliest state of the other roles if not.
     """
-    states = list(states)
-    for state in (AppState.CANCELLED, AppState.FAILED):
-        if state in states:
+    found = set(states)
+    for state in (AppState.CANCELLED, AppState.FAILED, AppState.RUNNING):
+        if state in found:
             return state
-    if all(state == AppState.SUCCEEDED for state in states):
-        return AppState.SUCCEEDED
-    if AppState.RUNNING in states:
-        return AppState.RUNNING
-    return min(state for state in states if state != AppState.SUCCEEDED)
+    return min(found - {AppState.SUCCEEDED}, default=AppState.SUCCEEDED)
 
 
 def app_view(
@@ -175,12 +166,9 @@ def app_view(
     """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
-    metadata: dict[str, str] = {}
-    try:
-        annotation = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
-        metadata = {str(key): str(value) for key, value in annotation.items()}
-    except (ValueError, AttributeError):
-        pass  # another program changed the annotation; show no metadata
+    found = json_annotation(first, ANNOTATION_METADATA)
+    texts = found if isinstance(found, dict) else {}
+    metadata = {str(key): str(value) for key, value in texts.items()}
     return AppView(backend, app_id, name or "", objects=list(objects), metadata=metadata, **fields)
 
 
@@ -251,11 +239,6 @@ def suspension_reason(resource: Mapping[str, Any]) -> str:
     """Return why an object is suspended."""
     queue = labels_of(resource).get(LABEL_QUEUE)
     return f"waiting in Kueue's queue {queue}" if queue else "suspended"
-
-
-def time_stamp() -> str:
-    """Return the present time in the form of the API: UTC, in whole seconds."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def creation(objects: Iterable[Mapping[str, Any]]) -> datetime | None:

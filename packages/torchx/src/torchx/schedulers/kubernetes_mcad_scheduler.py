@@ -11,7 +11,7 @@ forward_backend(
     names={
         "RESERVED_MEMMB": "torchx_sched_k8s.options",
         "RESERVED_MILLICPU": "torchx_sched_k8s.options",
-        "RETRY_POLICIES": "torchx_sched_k8s.request.retries",
+        "RETRY_POLICIES": "torchx_sched_k8s.backends.volcano",
         "sanitize_for_serialization": "torchx._legacy_kubernetes",
     },
 )

@@ -32,7 +32,7 @@ from torchx._legacy_mcad import role_to_pod as role_to_pod
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as _KubernetesMCADJob_
-from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.backends.volcano import RETRY_POLICIES as RETRY_POLICIES
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role

@@ -16,7 +16,7 @@ forward_backend(
         "PLACEHOLDER_FIELD_PATH": "torchx_sched_k8s.request.pods",
         "RESERVED_MEMMB": "torchx_sched_k8s.options",
         "RESERVED_MILLICPU": "torchx_sched_k8s.options",
-        "RETRY_POLICIES": "torchx_sched_k8s.request.retries",
+        "RETRY_POLICIES": "torchx_sched_k8s.backends.volcano",
         "normalize_str": "torchx_sched_k8s.cluster.names",
     },
 )

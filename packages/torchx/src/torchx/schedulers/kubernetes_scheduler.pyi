@@ -26,7 +26,7 @@ from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
-from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.backends.volcano import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.scheduler import KubernetesScheduler as KubernetesScheduler
 from torchx_sched_k8s.scheduler import create_scheduler as create_scheduler
 from torchx_specs.model.app import AppDef as AppDef

@@ -9,33 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_k8s.backends.backend import Backend
-from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.batch import (
+    BATCH,
+    LABEL_UNFINISHED,
+    finished_mark,
+    is_abandoned,
+    unfinished_mark,
+)
 from torchx_sched_k8s.backends.supervision import find_owner, find_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.labels import (
-    CORE,
     LABEL_APP_NAME,
     LABEL_UNIQUE_NAME,
-    RBAC,
     labels_of,
     object_path,
     selector,
 )
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob
-from torchx_sched_k8s.submission import unfinished
 from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: API path and plural of the kinds of objects that an app may have beside those of its backend.
-_PLURALS = {
-    ("v1", "Service"): (CORE, "services"),
-    ("v1", "ConfigMap"): (CORE, "configmaps"),
-    ("v1", "ServiceAccount"): (CORE, "serviceaccounts"),
-    ("rbac.authorization.k8s.io/v1", "Role"): (RBAC, "roles"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): (RBAC, "rolebindings"),
-}
 _NO_DRY_RUN = "does not support dry run"
 #: Only supervisors have objects of these kinds.
 _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
@@ -103,7 +98,7 @@ class _Submission:
     def __init__(self, cluster: Cluster, namespace: str, backends: Iterable[Backend]) -> None:
         self._cluster = cluster
         self._namespace = namespace
-        self._backends = {(one.api_version, one.kind): one for one in backends}
+        self._missing = {(one.api_version, one.kind): one.missing for one in backends}
 
     def submit(self, requested: Sequence[dict[str, Any]], check_first: bool, app_id: str) -> None:
         """Create the objects; :func:`submit` describes the arguments."""
@@ -125,10 +120,10 @@ class _Submission:
             for resource in objects:
                 changed = resource
                 if _is_plain_job(resource):
-                    changed = _held(resource, unfinished.record(jobs) if resource is first else {})
+                    changed = _held(resource, unfinished_mark(jobs) if resource is first else {})
                 if owner is not None and resource is not owner:
                     changed = _owned(changed, created[:1])
-                elif resource.get("kind") in ("Service", "ConfigMap"):
+                elif created and not _is_plain_job(resource):
                     changed = _owned(changed, created)
                 created.append(self._create(changed))
             for resource in objects[::-1]:
@@ -139,7 +134,8 @@ class _Submission:
             # include the object whose creation failed: only the response may have been lost
             for resource in objects[: len(created) + 1]:
                 try:
-                    self._remove(resource)
+                    path = self._path(resource, str(resource["metadata"]["name"]))
+                    self._cluster.delete(path, f"delete {_name(resource)}")
                 except BackendError as e:
                     is_left = True
                     logging.getLogger(__name__).warning(
@@ -161,7 +157,7 @@ class _Submission:
         if not job["spec"].get("suspend"):
             changes["spec"] = {"suspend": False}
         if is_first:
-            changes["metadata"] = unfinished.removal()
+            changes["metadata"] = finished_mark()
         if changes:
             path = self._path(job, str(job["metadata"]["name"]))
             self._cluster.patch(path, changes, f"start {_name(job)}")
@@ -173,16 +169,16 @@ class _Submission:
             first: The first Job of the new app.
         """
         name = labels_of(first).get(LABEL_APP_NAME, "")
-        wanted = f"{selector()},{unfinished.LABEL_UNFINISHED},{LABEL_APP_NAME}={name}"
-        action = "find unfinished submissions"
+        wanted = f"{selector()},{LABEL_UNFINISHED},{LABEL_APP_NAME}={name}"
+        query = {"labelSelector": wanted}
+        path = BATCH.path(self._namespace)
         try:
-            query = {"labelSelector": wanted}
-            jobs = list(self._cluster.list_items(BATCH.path(self._namespace), action, query))
+            jobs = list(self._cluster.list_items(path, "find unfinished submissions", query))
         except ApiError:
             return  # the user may lack the right to list Jobs; later requests report other problems
         for job in jobs:
             app_id = labels_of(job).get(LABEL_UNIQUE_NAME, "")
-            if not unfinished.is_abandoned(job):
+            if not is_abandoned(job):
                 continue
             view = BATCH.find(self._cluster, self._namespace, app_id)
             if view is not None:
@@ -206,21 +202,15 @@ class _Submission:
             if _NO_DRY_RUN not in e.message and not (is_binding and role_is_missing):
                 raise
 
-    def _remove(self, resource: Mapping[str, Any]) -> None:
-        """Delete an object and its dependents. A missing object is not an error."""
-        path = self._path(resource, str(resource["metadata"]["name"]))
-        self._cluster.delete(path, f"delete {_name(resource)}")
-
     def _create(self, resource: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         path, action = self._path(resource), f"create {_name(resource)}"
         try:
             return self._cluster.create(path, resource, action, dry_run=dry_run)
         except ApiError as e:
             problem = ""
-            if e.status == 404 and not isinstance(e, RefusedRequestError):
-                backend = self._backends.get(_kind(resource))
-                if backend and backend.missing:
-                    problem = f"{backend.missing} ('torchx doctor' shows the versions)"
+            missing = self._missing.get(_kind(resource))
+            if e.status == 404 and not isinstance(e, RefusedRequestError) and missing:
+                problem = f"{missing} ('torchx doctor' shows the versions)"
             elif e.status == 409 and e.reason == "AlreadyExists":
                 problem = "an object of that name exists; make a new dry run"
             if problem:
@@ -235,17 +225,9 @@ class _Submission:
 
     def _path(self, resource: Mapping[str, Any], name: str = "") -> str:
         namespace = str((resource.get("metadata") or {}).get("namespace") or self._namespace)
-        kind = _kind(resource)
-        if kind in self._backends:
-            return self._backends[kind].path(namespace, name)
-        if kind in _PLURALS:
-            api, plural = _PLURALS[kind]
-            return object_path(api, namespace, plural, name)
-        kinds = ", ".join(f"{k} ({a})" for a, k in [*self._backends, *_PLURALS])
-        raise RefusedRequestError(
-            f"the request contains an object of kind {kind[1]} ({kind[0]}); valid kinds: {kinds}",
-            400,
-        )
+        version, kind = _kind(resource)
+        api = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        return object_path(api, namespace, f"{kind.lower()}s", name)
 
 
 def _is_plain_job(resource: Mapping[str, Any]) -> bool:

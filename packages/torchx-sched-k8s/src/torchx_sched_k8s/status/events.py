@@ -1,7 +1,7 @@
-"""Find lost pods and refused pods of a role in the events of the role's Job and of its pods.
+"""Read events: why objects wait, and which pods of a role were lost or refused.
 
 A pod that was deleted, preempted, or evicted through the API leaves only events, which a cluster
-keeps for an hour. This module queries events only for roles that may have lost a pod.
+keeps for an hour. Lost pods are queried only for roles that may have lost a pod.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.cluster.labels import (
     BATCH,
     CORE,
@@ -30,6 +29,8 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
+#: Maximum number of events to read for one object.
+_MOST_EVENTS = 500
 #: A Job creates its first pods within _PROMPT_SECONDS, plus _SECONDS_PER_REPLICA for each replica.
 #: A pod that is created later may replace a lost pod.
 _PROMPT_SECONDS = 2.0
@@ -42,6 +43,86 @@ _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
 #: Maps the reason of an event that explains a pod's end to the word shown to users.
 _DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
 _DELETING_ACTIONS = frozenset({"RestartPod", "RestartTask"})
+
+
+def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return the text of the last warning event of an object, by one request.
+
+    The text is empty if there is no such event, or if the cluster refuses the request.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the object.
+        name: Name of the object.
+    """
+    events = list_events(cluster, namespace, name, "type=Warning")
+    warnings = [event for event in events if event.get("type") == "Warning"]
+    # times have seconds only; of events in the same second, prefer the most detailed message
+    last = max(warnings, key=lambda e: (event_time(e), len(event_text(e))), default=None)
+    return event_text(last) if last else ""
+
+
+def waiting_reason(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return why a PodGroup of Volcano waits, by one request; empty if there is no known reason.
+
+    Volcano reports an incomplete gang in a warning event, and a full queue in a *normal* event with
+    the reason ``Unschedulable`` (``pkg/scheduler/plugins/capacity``, ``proportion`` and
+    ``overcommit``). The returned text has both messages, the queue's message first. If the queue's
+    message is older than the warning, it no longer applies and is left out.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the PodGroup.
+        name: Name of the PodGroup.
+    """
+    newest: dict[str, Mapping[str, Any]] = {}
+    for event in sorted(
+        list_events(cluster, namespace, name, "involvedObject.kind=PodGroup"), key=event_time
+    ):
+        if event.get("type") == "Warning" or event.get("reason") == "Unschedulable":
+            newest[str(event.get("type"))] = event
+    warning, full = newest.get("Warning"), newest.get("Normal")
+    if full and warning and event_time(full) >= event_time(warning):
+        return f"{event_text(full)}; {one_line(warning.get('message') or '')}".rstrip("; ")
+    found = warning or full
+    return event_text(found) if found else ""
+
+
+def list_events(cluster: Cluster, namespace: str, name: str, only: str) -> list[Mapping[str, Any]]:
+    """Return at most 500 events of an object; none if the cluster refuses the one request.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the object.
+        name: Name of the object.
+        only: Another selector of fields, such as ``involvedObject.kind=Pod``.
+    """
+    selector = f"involvedObject.name={name},{only}"
+    query: dict[str, object] = {"fieldSelector": selector, "limit": _MOST_EVENTS}
+    try:
+        action = f"list the events of {name}"
+        response = cluster.get(object_path(CORE, namespace, "events"), action, query)
+    except ApiError:
+        return []
+    return list(response.get("items") or ())
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """Return the reason and the message of an event on one line."""
+    text = f"{event.get('reason') or 'Warning'}: {event.get('message') or ''}"
+    return one_line(text).rstrip(": ")
+
+
+def event_time(event: Mapping[str, Any]) -> str:
+    """Return when an event last happened, in the text form of the API; empty if unknown."""
+    series = event.get("series") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        (event.get("metadata") or {}).get("creationTimestamp"),
+    )
+    return next((str(time) for time in times if time), "")
 
 
 @dataclass(frozen=True)
@@ -165,8 +246,7 @@ def _lost_pods(
     role: RoleView,
     pods: Mapping[int, Sequence[Pod]],
 ) -> LostPods:
-    created: dict[str, str] = {}
-    uids: dict[str, str] = {}
+    created: dict[str, tuple[str, str]] = {}  # the time, and the uid of the Job, by the pod's name
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
     for event in list_events(cluster, namespace, role.owner, "involvedObject.kind=Job"):
@@ -175,8 +255,7 @@ def _lost_pods(
             continue  # an event of an earlier Job of that name, deleted by a restart of the app
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
-            created[found[1]] = event_time(event)
-            uids[found[1]] = uid
+            created[found[1]] = event_time(event), uid
         elif event.get("reason") == "SuccessfulDelete" and found:
             deleted.add(found[1])
         elif event.get("reason") == "FailedCreate":
@@ -189,7 +268,7 @@ def _lost_pods(
     if gone:
         # With a Job that was deleted, or replaced by a restart of the app, its pods vanish.
         owner = _uid_of_job(cluster, namespace, role.owner)
-        gone = {name for name in gone if owner and uids[name] in ("", owner)}
+        gone = {name for name in gone if owner and created[name][1] in ("", owner)}
     lost: dict[int, list[str]] = {}
     for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
@@ -201,7 +280,7 @@ def _lost_pods(
         name = lost[index][-1]
         reasons[index] = _reason_of_loss(cluster, namespace, name, counted=counted)
     last_warning = max(warnings, default=("", ""))
-    refused = last_warning[0] >= max(created.values(), default="")
+    refused = last_warning[0] >= max(created.values(), default=("", ""))[0]
     return LostPods(
         {index: len(names) for index, names in lost.items()},
         reasons,
@@ -229,8 +308,8 @@ def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
-    words = _disruption(list_events(cluster, namespace, name, "involvedObject.kind=Pod"))
-    if words:
+    events = list_events(cluster, namespace, name, "involvedObject.kind=Pod")
+    if words := _disruption(events):
         return words
     if counted:
         return f"deleted: pod {name} was deleted by somebody, not by its Job"

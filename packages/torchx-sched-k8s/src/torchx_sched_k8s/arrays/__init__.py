@@ -1,1 +1,0 @@
-"""Many apps as one Indexed Job."""

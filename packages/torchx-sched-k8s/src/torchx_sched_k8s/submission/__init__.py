@@ -1,1 +1,0 @@
-"""Create the objects of an app, and mark unfinished submissions."""
