@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from torchx_specs.errors import TorchXError
+from torchx_specs.latch import Latch
 
 T = TypeVar("T")
 
@@ -31,20 +32,20 @@ class Closing:
     """The next ``close`` of a scheduler; thread-safe."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._latch = Latch()
         self._lock = threading.RLock()  # a signal handler may close the scheduler
         self._callbacks: dict[object, Callable[[], object]] = {}
 
     def set(self) -> None:
         """End what waits; may be called more than once."""
-        self._event.set()
+        self._latch.set()
         with self._lock:
             for callback in list(self._callbacks.values()):
                 callback()
 
     def is_set(self) -> bool:
         """Return True once the scheduler was closed."""
-        return self._event.is_set()
+        return self._latch.is_set()
 
     def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds.
@@ -52,7 +53,7 @@ class Closing:
         Raises:
             ClosedError: The scheduler is closed, or was closed meanwhile.
         """
-        if self._event.wait(seconds):
+        if self._latch.wait(seconds):
             raise ClosedError()
 
     @contextlib.contextmanager
@@ -66,7 +67,7 @@ class Closing:
         key = object()
         with self._lock:
             self._callbacks[key] = callback
-            if self._event.is_set():
+            if self._latch.is_set():
                 callback()
         try:
             yield
