@@ -21,7 +21,7 @@ from local_helpers import finish, is_running, lines, python, read_pids, run, sh,
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_folder import AppFolder, rebuilt_app
 from torchx_sched_local.store.app_run import DAMAGED, AppRun
 from torchx_sched_local.store.pruning import unused_apps
 from torchx_sched_local.store.stored_app import StoredApp
@@ -419,7 +419,7 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
         assert len(events) == max(0, len(complete) - 2)  # two records are the app and its request
         assert position == text[:cut].rfind(b"\n") + 1
         assert folder.read_end() is None
-        run = AppRun(app_id, {"main": 1})
+        run = AppRun(rebuilt_app(app_id, {"main": 1}))
         for event in events:
             run.apply(event)
         assert run.state == AppState.RUNNING
@@ -428,7 +428,7 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
 
 
 def test_events_of_a_later_version_are_ignored() -> None:
-    run = AppRun("app", {"main": 1})
+    run = AppRun(rebuilt_app("app", {"main": 1}))
     run.apply(["a new kind", 1, 2, 3])
     run.apply(["start", 0, 0, 12, 34, 5.0])
     assert run.replicas[0].state == AppState.RUNNING

@@ -78,13 +78,13 @@ def test_process_with_a_reused_pid_is_never_signalled(
 def test_processes_of_the_kernel_and_init_are_never_found(
     monkeypatch: pytest.MonkeyPatch, pid: int, start: int
 ) -> None:
-    # A process that entered a container from outside has session 0 and group 0, like the kernel.
+    # A process that entered a container from outside has session 0, like the kernel.
     table = {
-        1: process_table.ProcessInfo(1, 0, 0, 0, "S"),
-        2: process_table.ProcessInfo(1, 0, 0, 0, "S"),
-        77: process_table.ProcessInfo(50, 1, 77, 0, "S"),
-        78: process_table.ProcessInfo(50, 1, 0, 78, "S"),
-        79: process_table.ProcessInfo(50, 1, 1, 1, "S"),
+        1: process_table.ProcessInfo(1, 0, 0, "S"),
+        2: process_table.ProcessInfo(1, 0, 0, "S"),
+        77: process_table.ProcessInfo(50, 1, 0, "S"),
+        78: process_table.ProcessInfo(50, 1, 78, "S"),
+        79: process_table.ProcessInfo(50, 1, 1, "S"),
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
@@ -96,11 +96,11 @@ def test_processes_of_the_kernel_and_init_are_never_found(
 def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.getpid()
     table = {
-        50: process_table.ProcessInfo(60, 1, 50, 50, "S"),
-        51: process_table.ProcessInfo(30, 50, 50, 50, "S"),
-        52: process_table.ProcessInfo(61, 50, 50, 50, "S"),
-        53: process_table.ProcessInfo(30, 1, 53, 53, "S"),
-        me: process_table.ProcessInfo(61, 50, 50, 50, "S"),
+        50: process_table.ProcessInfo(60, 1, 50, "S"),
+        51: process_table.ProcessInfo(30, 50, 50, "S"),
+        52: process_table.ProcessInfo(61, 50, 50, "S"),
+        53: process_table.ProcessInfo(30, 1, 53, "S"),
+        me: process_table.ProcessInfo(61, 50, 50, "S"),
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
@@ -111,11 +111,12 @@ def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.Monkey
 def test_app_without_a_known_start_has_the_processes_of_its_records(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
+    from torchx_sched_local.store.app_folder import rebuilt_app
     from torchx_sched_local.store.app_run import AppRun
 
     begun = replica_processes.identify(sleeper.pid).start
     for start, found in ((begun, {ProcessId(sleeper.pid, begun)}), (begun + 1, set())):
-        run = AppRun("another-app", {"main": 1})
+        run = AppRun(rebuilt_app("another-app", {"main": 1}))
         run.apply(["start", 0, 0, sleeper.pid, start, 1.0])
         assert run.find_processes() == found
 
@@ -164,7 +165,7 @@ def test_a_process_in_the_midst_of_execve_has_its_token() -> None:
     assert found == {("app/0/0",)}
 
 
-def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
+def test_session_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader = subprocess.Popen(
         ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}
     )
@@ -176,7 +177,7 @@ def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
         found = replica_processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
         assert {process.pid for process in found} == {pid}
         assert replica_processes.has_left_processes([Leader(identity, "x", reaped)], NOBODY)
-        # If all members of a group started after the leader's end, the group's id was reused.
+        # If all members of a session started after the leader's end, the session's id was reused.
         assert (
             replica_processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
             == set()
@@ -235,7 +236,7 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     assert not replica_processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
     me = process_table.process_info(os.getpid())
     assert me is not None
-    assert (me.parent, me.group, me.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
+    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
     assert process_table.process_info(2**22 + 1) is None
     assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
     assert process_table.read_tokens(2**22 + 1) == []

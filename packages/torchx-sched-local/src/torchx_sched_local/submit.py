@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_local.errors import folder_error
-from torchx_sched_local.request import PopenRequest, request_to_dict
+from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import describe_starter
-from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.reap import end_processes
 from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
@@ -43,12 +43,10 @@ class Submission:
         self._folder = AppFolder(info.request.log_dir)
         self._data = _describe_app(info, session)
 
-    def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
-        """Start the processes, supervised by this process.
+    def start_attached(self, popen: Popen) -> _LocalAppDef:
+        """Start the processes, supervised by a thread of this process.
 
         Args:
-            reactor: Runs the supervision. The caller must have called its method ``hold`` for this
-                app; the end of the app calls ``release``.
             popen: Starts a replica.
 
         Raises:
@@ -58,11 +56,15 @@ class Submission:
         local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
 
         def start() -> None:
-            supervision = Supervision(
-                reactor, self._folder, self._data, self._request, popen, local_app
-            )
-            supervision.start()
-            local_app.supervision = supervision
+            supervision = Supervision(self._folder, self._data, self._request, popen, local_app)
+            reactor = supervision.reactor
+            # The thread starts first: if it cannot, no process has been started.
+            threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
+            try:
+                supervision.start()
+            except BaseException:
+                reactor.call_soon(reactor.stop)
+                raise
             local_app.set_state(AppState.RUNNING)
             reactor.call_soon(supervision.begin)
 
@@ -103,7 +105,7 @@ class Submission:
                 self._remove()
             raise folder_error(self._folder.path, e) from e
         try:
-            self._folder.write(self._data, self._request, request_to_dict(self._request))
+            self._folder.write(self._data, self._request)
             self._add_to_index()
             start()
         except BaseException as e:

@@ -20,6 +20,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from io import FileIO
 
 from torchx_kit.home import make_private
 from torchx_kit.logs.regular_files import open_regular
@@ -123,6 +124,21 @@ class AppFiles:
         """
         with self.folder() as fd:
             return open_regular(path.removeprefix(self._prefix), flags, mode, dir_fd=fd)
+
+    def open_log(self, path: str | None) -> FileIO | None:
+        """Open a log file for a process, and create it if it is missing; return None for None.
+
+        The process always writes to the end of the file, even if another process writes to the file
+        or truncates it.
+
+        Raises:
+            OSError: The file cannot be opened, or it is a link or not a regular file.
+        """
+
+        def opener(path: str, flags: int) -> int:
+            return self.open(path, flags, 0o644)
+
+        return None if path is None else FileIO(path, "ab", opener=opener)
 
     def read(self, path: str, position: int, limit: int) -> bytes:
         """Return the content of a file from a position to its end.

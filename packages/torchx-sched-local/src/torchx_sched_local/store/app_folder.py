@@ -34,7 +34,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.logs.streams import write_all
-from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
+from torchx_sched_local.request import (
+    ENV_ERROR_FILE,
+    PopenRequest,
+    request_from_dict,
+    request_to_dict,
+)
 from torchx_sched_local.store import records
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
@@ -118,22 +123,20 @@ class AppFolder:
         """
         self.files.create(session)
 
-    def write(self, app: dict[str, Any], request: PopenRequest, data: dict[str, Any]) -> None:
+    def write(self, app: dict[str, Any], request: PopenRequest) -> None:
         """Reserve room for the app's end, and begin the journal with the app and its request.
 
         Args:
             app: The app, as :meth:`read_app` returns it.
             request: The request.
-            data: The request as plain data.
 
         Raises:
             OSError: The journal cannot be written, or there is no room for the app's end.
         """
         self._reserve_room(_room_for(request))
         self.open_journal()
-        # Each record is written alone: that of the request of an array may have many MB.
-        for record in (["app", app, app["created"]], ["request", data, app["created"]]):
-            self.append([record])
+        self.append(["app", app, app["created"]])
+        self.append(["request", request_to_dict(request), app["created"]])
 
     def open_journal(self, blocking: bool = True) -> None:
         """Open the journal for writing, create it if it is missing, and lock it.
@@ -166,15 +169,18 @@ class AppFolder:
         """
         return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def append(self, events: Iterable[Event]) -> None:
-        """Append events to the journal, in one write.
+    def add(self, events: Iterable[Event]) -> None:
+        """Add events, which :meth:`flush` writes to the journal."""
+        self._unwritten += b"".join(map(records.encode, events))
+
+    def flush(self) -> None:
+        """Write the added events to the journal, in one write.
 
         Events that cannot be written, for example on a full disk, are kept for the next call.
 
         Raises:
             OSError: The events could not be written.
         """
-        self._unwritten += b"".join(map(records.encode, events))
         if not self._unwritten:
             return
         data = b"\n" + self._unwritten
@@ -182,6 +188,11 @@ class AppFolder:
         self._unwritten = b""
         if os.fstat(self._fd).st_size == self._seen + len(data):
             self._seen += len(data)  # no other process has written
+
+    def append(self, *events: Event) -> None:
+        """Write events to the journal, after those that were added before; see :meth:`flush`."""
+        self.add(events)
+        self.flush()
 
     def new_cancellations(self) -> list[Event]:
         """Return the events ``cancel`` that other processes have appended since the last call."""
@@ -253,15 +264,14 @@ class AppFolder:
     ) -> None:
         """Write the file ``SUCCESS``; see :func:`encode_success`.
 
+        If the file cannot be written, the journal has the same information.
+
         Args:
             run: The state of the replicas.
             request: The request.
             state: The app's final state.
             message: Why the app is in this state.
             when: When the app ended, in seconds since 1970.
-
-        Raises:
-            OSError: The file cannot be written.
         """
         roles = {
             role: [
@@ -285,7 +295,8 @@ class AppFolder:
             for role, replicas in run.roles.items()
         }
         data = encode_success(self.path, run.app_id, state, when, roles, message, run.num_restarts)
-        self.files.write(SUCCESS, data, 0o644)
+        with contextlib.suppress(OSError):
+            self.files.write(SUCCESS, data, 0o644)
 
     def delete(self) -> None:
         """Delete the folder, and the journal in it last: another call can then finish the deletion.
@@ -314,18 +325,29 @@ class AppFolder:
         """Return True if this is an app's folder that is not being deleted."""
         return os.path.exists(os.path.join(self.path, PRIVATE))
 
-    def read_app(self) -> dict[str, Any] | None:
-        """Return the app, or None if it is missing or damaged.
+    def read_app(self) -> dict[str, Any]:
+        """Return the app.
 
         The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
-        ``starter`` (when and where the app was submitted) and ``roles``. Each role has the keys
-        ``name``, ``replicas``, ``max_retries`` and ``retry_policy``. An array also has the key
-        ``elements``, the names of its elements.
+        ``starter`` (when and where the app was submitted), ``requeue`` (whether the app may start
+        again), ``elements`` (the names of the elements of an array) and ``roles``. Each role has
+        the keys ``name``, ``replicas``, ``max_retries``, ``retry_policy`` and ``ends_app``.
+
+        If the record is damaged, ``starter`` is None, the roles come from the request or from the
+        folders of the replicas, and little else is known.
 
         Raises:
             BackendError: The journal cannot be read.
         """
-        return self._read_head(_APP)
+        data = self._read_head(_APP)
+        if data is not None:
+            return data
+        session = os.path.basename(os.path.dirname(self.path))
+        request = self.read_request()
+        if request is not None:
+            counts = {role: len(params) for role, params in request.role_params.items()}
+            return rebuilt_app(request.app_id, counts, session)
+        return rebuilt_app(os.path.basename(self.path), self._count_replicas(), session)
 
     def is_locked(self) -> bool:
         """Return True if a process has locked the journal, so that it will record the app's end.
@@ -349,7 +371,7 @@ class AppFolder:
         """Return True if the app has the file ``SUCCESS``."""
         return self.files.exists(SUCCESS)
 
-    def count_replicas(self) -> dict[str, int]:
+    def _count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""
         counts: dict[str, int] = {}
         with contextlib.suppress(OSError):
@@ -426,6 +448,31 @@ class AppFolder:
             raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
         except ValueError:
             return None
+
+
+def rebuilt_app(app_id: str, replicas: Mapping[str, int], session: str = "") -> dict[str, Any]:
+    """Return an app, as :meth:`AppFolder.read_app` does, of which little is known.
+
+    Args:
+        app_id: The app's id.
+        replicas: The number of replicas of each role.
+        session: Name of the session's folder.
+    """
+    return {
+        "app_id": app_id,
+        "session": session,
+        "name": app_id,
+        "created": 0.0,
+        "starter": None,
+        "appdef": None,
+        "fail_together": False,
+        # It is not known whether replicas may be restarted: AppRun.may_retry is True.
+        "roles": [
+            {"name": name, "replicas": count, "max_retries": -1} for name, count in replicas.items()
+        ],
+        "requeue": False,
+        "elements": None,
+    }
 
 
 def _room_for(request: PopenRequest) -> int:

@@ -7,17 +7,18 @@ events, and arrives at the same state.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from torchx_kit.jobs.attempts import AttemptRules, refusal
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import (
     Leader,
     Marks,
     ProcessId,
-    Spared,
     find_processes,
 )
 from torchx_specs.model.app import RetryPolicy
@@ -52,10 +53,12 @@ class ReplicaRun:
     Args:
         role: Name of the replica's role.
         id: Index of the replica in the role.
+        role_index: Index of the role in the app.
 
     Attributes:
         role: Name of the replica's role.
         id: Index of the replica in the role.
+        index: Identifies the replica in events: the indices of its role and in its role.
         state: State of the replica.
         process: The replica's first process; None before the replica is started.
         exit_code: Exit code of the latest attempt, negative for a signal; None while it runs.
@@ -69,9 +72,10 @@ class ReplicaRun:
 
     # This is no dataclass, because creating a dataclass takes longer than everything else that this
     # module does for a short job.
-    def __init__(self, role: str, id: int) -> None:
+    def __init__(self, role: str, id: int, role_index: int = 0) -> None:
         self.role = role
         self.id = id
+        self.index = (role_index, id)
         self.state = AppState.PENDING
         self.process: ProcessId | None = None
         self.exit_code: int | None = None
@@ -81,24 +85,20 @@ class ReplicaRun:
         self.started = 0.0
         self.ended = 0.0
 
-    def is_final(self, may_retry: bool) -> bool:
-        """Return True if nothing more is written to the replica's logs; the app may still run.
-
-        Args:
-            may_retry: Whether any replica of the app may be restarted.
-        """
-        # A cancelled replica may have processes left that still write.
-        return not may_retry and self.state in (AppState.SUCCEEDED, AppState.FAILED)
+    @property
+    def name(self) -> str:
+        """The name of the replica in messages."""
+        return f"{self.role}/{self.id}"
 
 
 class AppRun:
     """The state of an app, which :meth:`apply` changes; in a new object, no replica has started.
 
     Args:
-        app_id: The app's id.
-        replicas: How many replicas each role has.
+        data: The app, as :meth:`AppFolder.read_app` returns it.
 
     Attributes:
+        data: The app.
         app_id: The app's id.
         roles: The replicas of each role, in order.
         state: State of the app.
@@ -119,15 +119,17 @@ class AppRun:
             cancelled, in seconds since 1970.
     """
 
-    def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
-        self.app_id = app_id
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+        self.app_id: str = data["app_id"]
         self.roles = {
-            role: [ReplicaRun(role, k) for k in range(count)] for role, count in replicas.items()
+            role["name"]: [ReplicaRun(role["name"], k, i) for k in range(role["replicas"])]
+            for i, role in enumerate(data["roles"])
         }
         self.state = AppState.RUNNING
         self.msg = ""
         self.num_restarts = 0
-        self.created = 0.0
+        self.created: float = data["created"]
         self.started = 0.0
         self.last_updated = 0.0
         self.supervisor: ProcessId | None = None
@@ -139,6 +141,8 @@ class AppRun:
         self.waiting = ""
         self.cancelled: dict[int | None, float] = {}
         self._role_list = list(self.roles.values())
+        if data["starter"] is not None:
+            self.started_by(data["starter"])
 
     @property
     def replicas(self) -> list[ReplicaRun]:
@@ -149,8 +153,33 @@ class AppRun:
         """Return the replica with index ``k`` in the role with index ``role_index``."""
         return self._role_list[role_index][k]
 
-    def token(self, role_index: int, k: int) -> str:
+    @property
+    def may_retry(self) -> bool:
+        """True if a replica of the app may be restarted."""
+        is_retried = any(role["max_retries"] != 0 for role in self.data["roles"])
+        return is_retried or bool(self.data.get("requeue"))
+
+    def element(self, k: int) -> ReplicaRun:
+        """Return the current state of an element of an array; do not change it.
+
+        An element that has failed and is going to be restarted is PENDING.
+        """
+        replica = self._role_list[0][k]
+        retries = self.data["roles"][0]["max_retries"]
+        may_restart = replica.restarts < retries and not is_terminal(self.state)
+        if replica.state == AppState.FAILED and may_restart and replica.process:
+            state, reason = AppState.PENDING, f"restarts after {replica.reason}"
+        elif replica.state == AppState.PENDING and self.is_cancelled(k):
+            state, reason = AppState.CANCELLED, "cancelled"
+        else:
+            return replica
+        replica = copy.copy(replica)
+        replica.state, replica.reason = state, reason
+        return replica
+
+    def token(self, replica: ReplicaRun) -> str:
         """Return the token that marks the processes of a replica."""
+        role_index, k = replica.index
         return f"{self.app_id}/{role_index}/{k}"
 
     def marks(self, tokens: Collection[str] | None = None) -> Marks:
@@ -172,23 +201,22 @@ class AppRun:
     def leaders(self) -> list[Leader]:
         """Return the first process of each replica that was started on this machine."""
         return [
-            Leader(replica.process, self.token(i, k), replica.reaped)
-            for i, role in enumerate(self._role_list)
-            for k, replica in enumerate(role)
+            Leader(replica.process, self.token(replica), replica.reaped)
+            for replica in self.replicas
             if replica.process is not None and replica.process.start > 0
         ]
 
     def find_processes(
-        self, tokens: Collection[str] | None = None, spared: Spared | None = None
+        self, tokens: Collection[str] | None = None, adopts: bool = False
     ) -> set[ProcessId]:
         """Return all living processes of the app, or of some replicas.
 
         Args:
             tokens: The tokens of the replicas; None means all.
-            spared: As for :func:`replica_processes.find_processes`.
+            adopts: As for :func:`replica_processes.find_processes`.
         """
         leaders = [one for one in self.leaders() if tokens is None or one.token in tokens]
-        return find_processes(leaders, self.marks(tokens), self.begun, spared)
+        return find_processes(leaders, self.marks(tokens), self.begun, adopts)
 
     @property
     def begun(self) -> int:
@@ -253,6 +281,17 @@ class AppRun:
     def steps(self) -> list[int | None]:
         """Return the newest committed step before the first attempt, and after each attempt."""
         return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
+
+    def refusal(self, rules: AttemptRules, *, max_retries: int, has_folder: bool) -> str | None:
+        """Return why the app does not start again; see :func:`torchx_kit.jobs.attempts.refusal`."""
+        return refusal(
+            rules,
+            [attempt.reason for attempt in self.ended_attempts],
+            self.steps(),
+            self.seconds_of_attempts(),
+            max_retries=max_retries,
+            has_folder=has_folder,
+        )
 
     def seconds_of_attempts(self) -> float:
         """Return how long the ended attempts have run together."""

@@ -71,16 +71,12 @@ def remove_dangling(app_id: str) -> None:
 
 
 def app_ids() -> list[str]:
-    """Return the ids of all apps in the index, sorted."""
+    """Return the ids of all apps in the index, the newest one first."""
     try:
-        return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
+        names = os.listdir(index_folder())
     except OSError:
         return []
-
-
-def newest_app_ids() -> list[str]:
-    """Return the ids of all apps in the index, the newest one first."""
-    return sorted(app_ids(), key=_added, reverse=True)
+    return sorted((name for name in names if not name.startswith(".")), key=_added, reverse=True)
 
 
 def _added(app_id: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
@@ -14,13 +13,7 @@ from torchx_sched_local.logs.replica_log import log_path, replica_lines
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, ReplicaRun
-from torchx_sched_local.store.load_app import (
-    find_end,
-    load_app,
-    may_retry,
-    new_run,
-)
+from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
@@ -42,13 +35,13 @@ class StoredApp:
 
     Args:
         folder: The app's folder.
-        data: The app in this folder, from :func:`~torchx_sched_local.store.load_app.load_app`.
+        data: The app in this folder, from :meth:`AppFolder.read_app`.
     """
 
     def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:
         self.folder = folder
         self.data = data
-        self._run = new_run(data)
+        self._run = AppRun(data)
         self._lock = threading.Lock()
         self._position = 0
         self._is_damaged = False
@@ -66,16 +59,17 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = index.find(app_id)
-        return None if folder is None else cls.read(folder, app_id)
+        return None if folder is None else cls.read(folder.path, app_id)
 
     @classmethod
-    def read(cls, folder: AppFolder, app_id: str) -> StoredApp | None:
+    def read(cls, path: str, app_id: str) -> StoredApp | None:
         """Return the app in a folder, or None if it has another id.
 
         Raises:
             BackendError: The app's record cannot be read.
         """
-        data = load_app(folder)
+        folder = AppFolder(path)
+        data = folder.read_app()
         return cls(folder, data) if data["app_id"] == app_id else None
 
     @property
@@ -100,28 +94,7 @@ class StoredApp:
     @property
     def element_names(self) -> list[str]:
         """The names of the apps in an array, by index; empty if the app is no array."""
-        names = self.data.get("elements")
-        return names if isinstance(names, list) else []
-
-    def elements(self) -> list[ReplicaRun]:
-        """Return the current states of the elements of an array, by index.
-
-        An element that has failed and is going to be restarted is PENDING.
-        """
-        run = self.refresh()
-        (role,) = self.data["roles"]
-        found = []
-        for replica in run.replicas:
-            is_restarted = replica.state == AppState.FAILED and not is_terminal(run.state)
-            if is_restarted and replica.restarts < role["max_retries"] and replica.process:
-                replica = copy.copy(replica)
-                replica.state = AppState.PENDING
-                replica.reason = f"restarts after {replica.reason}"
-            found.append(replica)
-        return found
-
-    def check_deletion(self) -> None:
-        """Raise RequestError if the app cannot be deleted."""
+        return self.data["elements"] or []
 
     def refresh(self) -> AppRun:
         """Read the new events in the journal, and return the current state of the app.
@@ -157,7 +130,9 @@ class StoredApp:
         """Return True if nothing more is written to the logs of a replica."""
         # A reader of many logs calls this for each replica, and must not refresh every time.
         run = self._run if self._is_fresh() else self.refresh()
-        return is_terminal(run.state) or run.roles[role][k].is_final(may_retry(self.data))
+        # A cancelled replica may have processes left that still write.
+        has_ended = run.roles[role][k].state in (AppState.SUCCEEDED, AppState.FAILED)
+        return is_terminal(run.state) or (has_ended and not run.may_retry)
 
     def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
         """Return lines of a log of a replica, which ``closing`` ends if the log is followed.
@@ -262,7 +237,7 @@ class StoredApp:
     def _read_new_events(self) -> AppRun:
         if self.folder.journal_size() < self._position:
             # The journal was truncated: only what is left of it is known.
-            self._run, self._position, self._is_damaged = new_run(self.data), 0, True
+            self._run, self._position, self._is_damaged = AppRun(self.data), 0, True
         events, self._position, is_damaged = self.folder.read_events(self._position)
         # An intact journal is never empty: it begins with the app.
         self._is_damaged |= is_damaged or not self._position
@@ -279,7 +254,7 @@ class StoredApp:
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.supervise.reap import settle
+        from torchx_sched_local.supervise.reap import find_end, settle
 
         try:
             settle(AppFolder(self.folder.path), self._run.app_id, must_end=must_end)
@@ -290,8 +265,8 @@ class StoredApp:
         is_supervised = self._is_supervised()
         run = self._read_journal()
         if not is_supervised and not is_terminal(run.state):
-            run.state, run.msg = find_end(
-                self.folder, run, has_processes=False, is_damaged=self._is_damaged
+            run.state, run.msg, _ = find_end(
+                self.folder, run, self.request, False, self._is_damaged
             )
 
     def _check_node(self) -> None:

@@ -72,15 +72,11 @@ class StoredElement(StoredApp):
 
     def refresh(self) -> AppRun:
         """Return the state of this element."""
-        element = self.array.elements()[self._k]
         array = self.array.refresh()
-        run = self._run = AppRun(self._app_id, {self._role: 1})
-        for name in ("created", "supervisor", "boot", "node"):
-            setattr(run, name, getattr(array, name))
-        replica = copy.copy(element)
+        run = self._run = AppRun(self.data)
+        run.supervisor, run.boot, run.node = array.supervisor, array.boot, array.node
+        replica = copy.copy(array.element(self._k))
         replica.id = 0
-        if replica.state == AppState.PENDING and array.is_cancelled(self._k):
-            replica.state, replica.reason = AppState.CANCELLED, "cancelled"
         run.roles[self._role][0] = replica
         run.state, run.msg = replica.state, replica.reason
         if replica.state == AppState.PENDING and not replica.reason:
@@ -100,17 +96,13 @@ class StoredElement(StoredApp):
         check_replica(self._app_id, {self._role: 1}, role, k)
         return self.array.log(role, self._k, query, closing)
 
-    def check_deletion(self) -> None:
+    def delete(self) -> None:
         """Raise RequestError, because only a whole array can be deleted."""
         raise single_element_error(self._app_id, self.array.data["app_id"])
 
-    def delete(self) -> None:
-        """Raise RequestError, because only a whole array can be deleted."""
-        self.check_deletion()
-
     def _processes(self) -> set[ProcessId]:
         run = self.array.refresh()
-        return run.find_processes({run.token(0, self._k)})
+        return run.find_processes({run.token(run.roles[self._role][self._k])})
 
     def _is_supervised(self) -> bool:
         return self.array._is_supervised()

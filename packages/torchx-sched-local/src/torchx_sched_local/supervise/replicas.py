@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from torchx_sched_local.store.layout import NA, SUCCESS
+from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -164,6 +166,10 @@ class _LocalAppDef:
         self.last_updated = time.time()
         self.state = state
 
+    def is_own(self) -> bool:
+        """Return False in a fork of the process that supervises the app."""
+        return self.supervision is None or self.supervision.owner == os.getpid()
+
     def kill(self) -> None:
         """Terminate all replicas: SIGTERM first, SIGKILL after a grace period.
 
@@ -245,3 +251,17 @@ class _LocalAppDef:
             for role, replicas in self.role_replicas.items()
         }
         return f"{{app_id:{self.id}, state:{self.state.name}, pid_map:{pids}}}"
+
+
+def end_apps(apps: Sequence[_LocalAppDef]) -> None:
+    """Cancel apps at the same time, and wait until they have ended."""
+    for app in apps:
+        if app.supervision is not None:
+            app.supervision.cancel_soon()
+    for app in apps:
+        try:
+            app.kill()
+        except BackendError as e:
+            import logging
+
+            logging.getLogger(__name__).warning("%s", e)

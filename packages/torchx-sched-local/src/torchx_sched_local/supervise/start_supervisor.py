@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.guard import Guard
     from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-    from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
@@ -213,10 +212,10 @@ def _run(folder: AppFolder, app_id: str) -> int:
         reap(folder, app_id, began)
 
     _adopt_orphans()
-    guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
+    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor = _start(folder, app_id, guard)
+        supervision = _start(folder, app_id, guard)
     except TorchXError as e:
         guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
@@ -228,39 +227,35 @@ def _run(folder: AppFolder, app_id: str) -> int:
         os.close(report_fd)
     else:
         supervision.abort()
-    reactor.call_soon(supervision.begin)
+    supervision.reactor.call_soon(supervision.begin)
     # The request of an array may have thousands of objects, which stay until the end.
     gc.freeze()
-    reactor.call_soon(lambda: _reap_orphans(supervision, reactor))
-    reactor.run()
+    supervision.reactor.call_soon(lambda: _reap_orphans(supervision))
+    supervision.reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> Supervision:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
-    from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.replicas import _LocalAppDef
     from torchx_sched_local.supervise.supervision import Supervision
 
     try:
         folder.open_journal()
-    except OSError as e:
-        raise folder_error(folder.path, e) from e
-    data, request = folder.read_app(), folder.read_request()
-    if data is None or request is None or data["app_id"] != app_id:
-        raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
-    reactor = Reactor()
-    reactor.hold()
-    popen = LocalScheduler(data["session"], CWDImageProvider)._popen
-    local_app = _LocalAppDef(request.app_id, request.log_dir)
-    try:
-        supervision = Supervision(reactor, folder, data, request, popen, local_app, guard)
+        data, request = folder.read_app(), folder.read_request()
+        if request is None or data["starter"] is None or data["app_id"] != app_id:
+            raise RequestError(
+                f"the folder {folder.path} has no app and request, or they are damaged"
+            )
+        popen = LocalScheduler(data["session"], CWDImageProvider)._popen
+        local_app = _LocalAppDef(request.app_id, request.log_dir)
+        supervision = Supervision(folder, data, request, popen, local_app, guard)
         supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e
-    return supervision, reactor
+    return supervision
 
 
 def _adopt_orphans() -> None:
@@ -285,10 +280,9 @@ def _take_standard_streams() -> tuple[int, int]:
 
 
 def _report(fd: int, report: dict[str, str]) -> None:
-    try:
+    # If the submitting process has died, it will not confirm the start.
+    with contextlib.suppress(OSError):
         os.write(fd, json.dumps(report).encode() + b"\n")
-    except OSError:
-        pass  # the submitting process has died, so it will not confirm the start
 
 
 def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
@@ -304,7 +298,7 @@ def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     return os.read(fd, 64) == CONFIRMATION
 
 
-def _reap_orphans(supervision: Supervision, reactor: Reactor) -> None:
+def _reap_orphans(supervision: Supervision) -> None:
     """Reap the adopted children that have ended, now and from time to time.
 
     The supervision reaps the first processes of the replicas.
@@ -312,7 +306,7 @@ def _reap_orphans(supervision: Supervision, reactor: Reactor) -> None:
     for pid in process_table.children() - supervision.own_pids():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    reactor.call_later(_REAP_SECONDS, lambda: _reap_orphans(supervision, reactor))
+    supervision.reactor.call_later(_REAP_SECONDS, lambda: _reap_orphans(supervision))
 
 
 if __name__ == "__main__":

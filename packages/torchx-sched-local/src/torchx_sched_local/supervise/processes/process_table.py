@@ -36,14 +36,12 @@ class ProcessInfo(NamedTuple):
     Attributes:
         start: When the process started, in clock ticks: since boot on Linux, since 1970 elsewhere.
         parent: Pid of the parent process.
-        group: Id of the process group.
         session: Id of the session; 0 if unknown.
         state: One letter, as ``ps`` shows it: ``Z`` and ``X`` mean that the process has ended.
     """
 
     start: int
     parent: int
-    group: int
     session: int
     state: str
 
@@ -204,7 +202,6 @@ def _parse_stat(data: bytes) -> ProcessInfo | None:
     return ProcessInfo(
         start=int(fields[19]),
         parent=int(fields[1]),
-        group=int(fields[2]),
         session=int(fields[3]),
         state=fields[0].decode(),
     )
@@ -269,7 +266,6 @@ def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
         return ProcessInfo(
             start=int(process.create_time() * _TICKS_PER_SECOND),
             parent=process.ppid(),
-            group=os.getpgid(process.pid),
             session=os.getsid(process.pid),
             state="Z" if is_zombie else "S",
         )
