@@ -322,7 +322,7 @@ def test_app_of_a_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> 
 
 
 def read_records(journal: Path) -> list[list[Any]]:
-    return [records.decode(line) for line in journal.read_bytes().splitlines() if line]
+    return records.decode_lines(journal.read_bytes())[0]
 
 
 def abandoned_app(home: Path, **supervisor: object) -> str:
@@ -353,7 +353,7 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     assert found.state == AppState.CANCELLED
     assert found.msg.startswith("ended with the program that started it (process")
     other.cancel(app_id)
-    assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
+    assert StoredApp.find(app_id)._run.state == AppState.CANCELLED  # the end was recorded
 
 
 def test_app_that_another_process_has_just_begun_to_supervise_has_not_ended(
@@ -415,16 +415,13 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
         journal.write_bytes(text[:cut])
         events, position, is_damaged = folder.read_events(0)
         assert not is_damaged
-        complete = list(filter(None, text[:cut].split(b"\n")[:-1]))
-        assert len(events) == max(0, len(complete) - 2)  # two records are the app and its request
+        assert len(events) == len(list(filter(None, text[:cut].split(b"\n")[:-1])))
         assert position == text[:cut].rfind(b"\n") + 1
-        assert folder.read_end() is None
-        run = AppRun(rebuilt_app(app_id, {"main": 1}))
-        for event in events:
-            run.apply(event)
+        run, _ = folder.read()
+        assert not (events and run.is_damaged)
         assert run.state == AppState.RUNNING
     journal.write_bytes(text)
-    assert folder.read_end()[0] == AppState.SUCCEEDED
+    assert folder.read()[0].state == AppState.SUCCEEDED
 
 
 def test_events_of_a_later_version_are_ignored() -> None:

@@ -51,7 +51,6 @@ def build_request(
         role = _copy(original)
         values = macros.Values(provider.fetch_role(role), app_id, "0", ENV_RANK0_HOST)
         template = RoleTemplate(role)
-        make_param = _param_factory(provider, values.img_root, template)
         folder = os.path.join(log_dir, folders[role.name])
         pet_log_dir = os.path.join(log_dir, "torchelastic", folders[role.name])
         if index is not None:
@@ -63,7 +62,8 @@ def build_request(
         for k in range(role.num_replicas):
             values.replica_id = str(k)
             replica_folder = f"{folder}/{k if index is None else index}"
-            env = template.env(values)
+            rendered = template.render(values)
+            env = rendered.env
             path = env.get("PATH")
             if path not in search_paths:
                 search_paths[path] = search_path(path, cwd)
@@ -71,7 +71,8 @@ def build_request(
             env[ENV_RANK0_HOST] = "localhost"
             env.setdefault(ENV_ERROR_FILE, f"{replica_folder}/{ERROR_FILE}")
             env.setdefault(ENV_PET_LOG_DIR, pet_log_dir)
-            params.append(make_param(values, env, replica_folder))
+            logs = (f"{replica_folder}/{name}" for name in (STDOUT_LOG, STDERR_LOG, COMBINED_LOG))
+            params.append(provider.get_replica_param(values.img_root, rendered, *logs))
             log_dirs.append(replica_folder)
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs
@@ -144,44 +145,3 @@ def _copy(role: Role) -> Role:
     new.args = list(role.args)
     new.env = dict(role.env)
     return new
-
-
-def _param_factory(
-    provider: ImageProvider, img_root: str, template: RoleTemplate
-) -> Callable[[macros.Values, dict[str, str], str], ReplicaParam]:
-    """Return a function that makes the parameters of one replica.
-
-    The returned function calls ``provider.get_replica_param``, which is slower, only if the
-    provider overrides this method.
-    """
-    if type(provider).get_replica_param is not ImageProvider.get_replica_param:
-
-        def make_by_provider(
-            values: macros.Values, env: dict[str, str], folder: str
-        ) -> ReplicaParam:
-            rendered = template.render(values)
-            rendered.env = env
-            return provider.get_replica_param(
-                img_root,
-                rendered,
-                f"{folder}/{STDOUT_LOG}",
-                f"{folder}/{STDERR_LOG}",
-                f"{folder}/{COMBINED_LOG}",
-            )
-
-        return make_by_provider
-
-    program = provider.get_entrypoint(img_root, template.role)
-    cwd = provider.get_cwd(template.role.image)
-
-    def make_param(values: macros.Values, env: dict[str, str], folder: str) -> ReplicaParam:
-        return ReplicaParam(
-            [program, *template.args(values)],
-            env,
-            f"{folder}/{STDOUT_LOG}",
-            f"{folder}/{STDERR_LOG}",
-            f"{folder}/{COMBINED_LOG}",
-            cwd,
-        )
-
-    return make_param

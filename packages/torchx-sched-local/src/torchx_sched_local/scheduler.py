@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.app_folder import AppFolder
+    from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
 
 AppId = str
@@ -446,7 +447,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         stored = self._stored(app_id)
         if stored is None:
             return None
-        return describing.describe(stored.refresh(), stored.app, stored.request)
+        return describing.describe(stored.refresh(), stored.app)
 
     def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
         """Describe an app that a subclass started without a supervision."""
@@ -506,8 +507,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 continue
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
+            run = stored.refresh()
             if stored.element_names:
-                run = stored.refresh()
                 for k, name in enumerate(stored.element_names):
                     replica = run.element(k)
                     yield ListAppResponse(
@@ -521,17 +522,15 @@ class LocalScheduler(Scheduler[LocalOpts]):
                         exit_code=replica.exit_code,
                     )
                 continue
-            ended = stored.folder.read_end()
-            state = ended[0] if ended else stored.refresh().state
             yield ListAppResponse(
                 app_id,
-                state,
+                run.state,
                 handle,
                 stored.data["name"],
                 submitted=created,
-                started=created,  # approximate: reading the exact time would take longer
-                ended=moment(ended[1]) if ended else None,
-                exit_code=_exit_code(stored, state),
+                started=moment(run.started),
+                ended=moment(run.last_updated) if is_terminal(run.state) else None,
+                exit_code=_exit_code(run),
             )
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -703,14 +702,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return folder if folder.exists() else None
 
 
-def _exit_code(stored: StoredApp, state: AppState) -> int | None:
+def _exit_code(run: AppRun) -> int | None:
     """Return 0 if the app succeeded, its first nonzero exit code if it failed, otherwise None."""
-    if state == AppState.SUCCEEDED:
+    if run.state == AppState.SUCCEEDED:
         return 0
-    if state != AppState.FAILED:
+    if run.state != AppState.FAILED:
         return None
-    codes = (replica.exit_code for replica in stored.refresh().replicas)
-    return next((code for code in codes if code), None)
+    return next((replica.exit_code for replica in run.replicas if replica.exit_code), None)
 
 
 def _warn(message: str, *args: object) -> None:

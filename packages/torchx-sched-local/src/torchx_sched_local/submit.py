@@ -13,7 +13,7 @@ from torchx_sched_local.errors import folder_error
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import describe_starter
+from torchx_sched_local.store.app_run import AppRun, describe_starter
 from torchx_sched_local.supervise.reap import end_processes
 from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
@@ -56,7 +56,8 @@ class Submission:
         local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
 
         def start() -> None:
-            supervision = Supervision(self._folder, self._data, self._request, popen, local_app)
+            run = AppRun(self._data, self._request)
+            supervision = Supervision(self._folder, run, self._request, popen, local_app)
             reactor = supervision.reactor
             # The thread starts first: if it cannot, no process has been started.
             threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
@@ -139,7 +140,7 @@ class Submission:
 
 
 def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, Any]:
-    """Return an app as :meth:`AppFolder.read_app` does."""
+    """Return the data of an :class:`AppRun`."""
     request, app = info.request, info.app
     known = {role.name: role for role in app.roles} if app else {}
     roles = [

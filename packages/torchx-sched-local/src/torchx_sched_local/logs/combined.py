@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
-from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.app_files import AppFiles, closing_fd
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ class ReplicaLogs:
         self._stderr = stderr
         self._combined = combined
         self._times = os.path.join(os.path.dirname(combined), TIMES)
-        self._size = 0
-        self._out = self._source(stdout)
-        self._err = self._source(stderr)
-        self._sources = [self._out] if stdout == stderr else [self._out, self._err]
+        self._continue_at(0, 0, 0)
         self._fd = -1
         self._records = 0
         self._recorded = 0.0
@@ -79,20 +76,21 @@ class ReplicaLogs:
         records = _read_records(self._files.open, self._times)
         sizes = [self._source(path).size() for path in (self._stdout, self._stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
-            _, out, err, self._size = records[-1]
-            self._out = self._source(self._stdout, out)
-            self._err = self._source(self._stderr, err)
-            self._sources = [self._out] if self._stdout == self._stderr else [self._out, self._err]
+            self._recorded, *sizes = records[-1]
+            self._continue_at(*sizes)
             self._records = len(records)
-            self._recorded = records[-1][0]
-        try:
-            fd = self._files.open(self._combined, os.O_WRONLY)
-        except FileNotFoundError:
-            return
-        try:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            closing_fd(self._files.open(self._combined, os.O_WRONLY)) as fd,
+        ):
             os.ftruncate(fd, self._size)
-        finally:
-            os.close(fd)
+
+    def _continue_at(self, out: int, err: int, combined: int) -> None:
+        """Merge what follows these positions; ``combined`` is the size of ``combined.log``."""
+        self._out = self._source(self._stdout, out)
+        self._err = self._source(self._stderr, err)
+        self._sources = [self._out] if self._stdout == self._stderr else [self._out, self._err]
+        self._size = combined
 
     def merge(self) -> bool:
         """Merge the new whole lines, and return True if there were any.
@@ -114,11 +112,9 @@ class ReplicaLogs:
         """Complete an incomplete last line, and record where the next attempt begins."""
         for source in self._sources:
             if source.has_rest():
-                fd = self._files.open(source.path, os.O_WRONLY | os.O_APPEND)
-                try:
+                flags = os.O_WRONLY | os.O_APPEND
+                with closing_fd(self._files.open(source.path, flags)) as fd:
                     write_all(fd, b"\n")
-                finally:
-                    os.close(fd)
         with contextlib.suppress(OSError):  # the next merge reports the error
             self.merge()
         record = (time.time(), self._out.copied, self._err.copied, self._size)
@@ -182,16 +178,12 @@ class ReplicaLogs:
             self._recorded = now
 
     def _append_to(self, path: str, record: _Record) -> bool:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            fd = self._files.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError:
-            return False
-        try:
-            write_all(fd, _RECORD.pack(*record))
+            with closing_fd(self._files.open(path, flags, 0o644)) as fd:
+                write_all(fd, _RECORD.pack(*record))
         except OSError:
             return False  # for example, the disk is full; logs can be read without their times
-        finally:
-            os.close(fd)
         return True
 
 

@@ -33,6 +33,15 @@ FOLDER_MODE = 0o755
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@contextlib.contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Return a context that closes a descriptor at its end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 class UnsafeFolderError(PermissionError):
     """A folder is a link, or another user owns it or may write to it."""
 
@@ -64,15 +73,21 @@ class AppFiles:
 
         Raises:
             OSError: The folder cannot be created, or exists already.
-            UnsafeFolderError: Another user controls the session's folder.
+            UnsafeFolderError: Another user controls the session's folder; see :func:`open_parent`.
         """
         base = base_folder()
         if self.path.startswith(base + os.sep):
             make_private(base)
-        above = os.path.basename(os.path.dirname(self.path))
-        self._fd = create_own(self.path, levels=1 if session and above == session else 0)
-        with self.folder() as fd:
-            os.mkdir(PRIVATE, 0o700, dir_fd=fd)
+        above, name = os.path.split(self.path)
+        is_in_session = bool(session) and os.path.basename(above) == session
+        with closing_fd(open_parent(above, levels=1 if is_in_session else 0)) as parent:
+            try:
+                os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+                self._fd = _open_own(name, self.path, parent)
+            except OSError as e:
+                e.filename = self.path
+                raise
+        os.mkdir(PRIVATE, 0o700, dir_fd=self._fd)
 
     def hold(self) -> None:
         """Keep the folder open until :meth:`close`, so that nobody can replace it.
@@ -82,7 +97,7 @@ class AppFiles:
             UnsafeFolderError: Another user owns the folder or may write to it.
         """
         if self._fd < 0:
-            self._fd = open_own(self.path)
+            self._fd = _open_own(self.path, self.path)
 
     def close(self) -> None:
         """Close the folder; may be called more than once."""
@@ -100,12 +115,9 @@ class AppFiles:
         """
         if self._fd >= 0:
             yield self._fd
-            return
-        fd = open_own(self.path)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        else:
+            with closing_fd(_open_own(self.path, self.path)) as fd:
+                yield fd
 
     # -- The methods below read and change the content of the folder.
 
@@ -224,11 +236,8 @@ class AppFiles:
         """Remove a folder inside the app's folder with its content, if that is possible."""
         name = path.removeprefix(self._prefix)
         with contextlib.suppress(OSError), self.folder() as fd:
-            inner = os.open(name, OPEN_FOLDER, dir_fd=fd)
-            try:
+            with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=fd)) as inner:
                 _delete_content(inner, set())
-            finally:
-                os.close(inner)
             os.rmdir(name, dir_fd=fd)
 
     def delete(self, private: str, deleted: str) -> None:
@@ -270,46 +279,9 @@ def _delete_content(folder: int, spared: set[str]) -> None:
                 continue
             except (IsADirectoryError, PermissionError):
                 pass  # a folder (on macOS, unlink() of a folder fails with EPERM)
-            inner = os.open(name, OPEN_FOLDER, dir_fd=folder)
-            try:
+            with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=folder)) as inner:
                 _delete_content(inner, set())
-            finally:
-                os.close(inner)
             os.rmdir(name, dir_fd=folder)
-
-
-def open_own(path: str) -> int:
-    """Open a folder of this user, and return its descriptor.
-
-    Raises:
-        OSError: The folder cannot be opened.
-        UnsafeFolderError: The folder is a link, or another user owns it or may write to it.
-    """
-    return _open_own(path, path, None)
-
-
-def create_own(path: str, levels: int) -> int:
-    """Create a folder, and return its descriptor.
-
-    Args:
-        path: The path of the folder, which must not exist.
-        levels: How many of the folders above are the scheduler's own; see :func:`open_parent`.
-
-    Raises:
-        OSError: The folder exists or cannot be created.
-        UnsafeFolderError: One of the scheduler's own folders is a link, another user owns it, or
-            other users may rename files in it.
-    """
-    parent = open_parent(os.path.dirname(path), levels)
-    name = os.path.basename(path)
-    try:
-        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-        return _open_own(name, path, parent)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(parent)
 
 
 def open_parent(path: str, levels: int) -> int:
@@ -349,7 +321,8 @@ def open_parent(path: str, levels: int) -> int:
     return _checked(fd, path, distrust(status))
 
 
-def _open_own(name: str, path: str, parent: int | None) -> int:
+def _open_own(name: str, path: str, parent: int | None = None) -> int:
+    """Open a folder by its name in a parent folder, if it is this user's; ``path`` is its path."""
     fd = _open(name, path, parent)
     status = os.fstat(fd)
     reason = distrust(status, owners=[os.geteuid()])

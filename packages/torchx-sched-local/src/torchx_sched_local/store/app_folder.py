@@ -41,7 +41,7 @@ from torchx_sched_local.request import (
     request_to_dict,
 )
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.app_files import AppFiles, closing_fd
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
@@ -51,14 +51,13 @@ from torchx_specs.model.status import AppState, is_terminal
 _JOURNAL = f"{PRIVATE}/journal"
 _ROOM = f"{PRIVATE}/room"
 _SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
-# The beginnings of the records of some kinds.
-_APP, _REQUEST, _CANCEL, _END = b'["app",', b'["request",', b'["cancel",', b'["end",'
+# The beginning of the record of the request, which is decoded when it is needed.
+_REQUEST = b'["request",'
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
 #: any more.
 DELETED = f"{PRIVATE}.deleted"
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
-_LAST_BYTES = 1 << 16
 # How many bytes a replica needs in both files without its paths, and the app needs.
 _REPLICA_BYTES = 900
 _APP_BYTES = 8192
@@ -127,7 +126,7 @@ class AppFolder:
         """Reserve room for the app's end, and begin the journal with the app and its request.
 
         Args:
-            app: The app, as :meth:`read_app` returns it.
+            app: The data of an :class:`AppRun`.
             request: The request.
 
         Raises:
@@ -205,9 +204,9 @@ class AppFolder:
             data = os.pread(self._fd, size - self._seen, self._seen)
         except OSError:
             return []  # the journal is closed, or its disk is defective
-        end = data.rfind(b"\n") + 1
+        events, end, _ = records.decode_lines(data, _REQUEST)
         self._seen += end
-        return [*records.decode_kind(data[:end], _CANCEL)]
+        return [event for event in events if isinstance(event, list) and event[:1] == ["cancel"]]
 
     def sync(self) -> None:
         """Wait until the journal and the outcome are on the disk.
@@ -216,12 +215,11 @@ class AppFolder:
             OSError: The disk has failed.
         """
         os.fsync(self._fd)
-        with contextlib.suppress(FileNotFoundError):
-            fd = self.files.open(SUCCESS, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            closing_fd(self.files.open(SUCCESS, os.O_RDONLY)) as fd,
+        ):
+            os.fsync(fd)
 
     def close(self) -> None:
         """Close the folder and the journal; may be called more than once."""
@@ -243,36 +241,34 @@ class AppFolder:
             OSError: The cancellation cannot be recorded.
         """
         data = b"\n" + records.encode(["cancel", k, time.time()])
-        fd = self.files.open(_JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            write_all(fd, data)
-        except OSError as e:
-            if e.errno not in _FULL:
-                raise
-            self.release_room()
-            write_all(fd, data)
-        finally:
-            os.close(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with closing_fd(self.files.open(_JOURNAL, flags)) as fd:
+            try:
+                write_all(fd, data)
+            except OSError as e:
+                if e.errno not in _FULL:
+                    raise
+                self.release_room()
+                write_all(fd, data)
 
     def release_room(self) -> None:
         """Release the room that is reserved for the app's end; may be called more than once."""
         with contextlib.suppress(OSError):
             self.files.remove(_ROOM)
 
-    def write_success(
-        self, run: AppRun, request: PopenRequest, state: AppState, message: str, when: float
-    ) -> None:
+    def write_success(self, run: AppRun, state: AppState, message: str, when: float) -> None:
         """Write the file ``SUCCESS``; see :func:`encode_success`.
 
         If the file cannot be written, the journal has the same information.
 
         Args:
-            run: The state of the replicas.
-            request: The request.
+            run: The state of the replicas. Without a request, the file is not written.
             state: The app's final state.
             message: Why the app is in this state.
             when: When the app ended, in seconds since 1970.
         """
+        if run.request is None:
+            return
         roles = {
             role: [
                 {
@@ -290,7 +286,7 @@ class AppFolder:
                     "reason": replica.reason[:_LONGEST_REASON],
                     "restarts": replica.restarts,
                 }
-                for replica, param in zip(replicas, request.role_params[role], strict=True)
+                for replica, param in zip(replicas, run.request.role_params[role], strict=True)
             ]
             for role, replicas in run.roles.items()
         }
@@ -310,14 +306,11 @@ class AppFolder:
         self.close()
 
     def _reserve_room(self, size: int) -> None:
-        fd = self.files.open(_ROOM, os.O_WRONLY | os.O_CREAT)
-        try:
+        with closing_fd(self.files.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, size)
             else:
                 write_all(fd, bytes(size))
-        finally:
-            os.close(fd)
 
     # -- The methods below only read the folder.
 
@@ -325,28 +318,39 @@ class AppFolder:
         """Return True if this is an app's folder that is not being deleted."""
         return os.path.exists(os.path.join(self.path, PRIVATE))
 
-    def read_app(self) -> dict[str, Any]:
-        """Return the app.
+    def read(self) -> tuple[AppRun, int]:
+        """Read the whole journal.
 
-        The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
-        ``starter`` (when and where the app was submitted), ``requeue`` (whether the app may start
-        again), ``elements`` (the names of the elements of an array) and ``roles``. Each role has
-        the keys ``name``, ``replicas``, ``max_retries``, ``retry_policy`` and ``ends_app``.
+        If the record of the app is damaged, its roles come from the request or from the folders of
+        the replicas.
 
-        If the record is damaged, ``starter`` is None, the roles come from the request or from the
-        folders of the replicas, and little else is known.
+        Returns:
+            The app's state, and the position up to which the journal was read.
 
         Raises:
-            BackendError: The journal cannot be read.
+            BackendError: The journal cannot be read, but may be intact.
         """
-        data = self._read_head(_APP)
-        if data is not None:
-            return data
+        try:
+            data = self.files.read(_JOURNAL, 0, _LARGEST_FILE)
+        except OSError as e:
+            if e.errno not in _DAMAGE:
+                raise BackendError(f"cannot read {self.journal}: {e.strerror or e}") from e
+            data = b""
+        events, size, is_damaged = records.decode_lines(data, _REQUEST)
+        app = next((e[1] for e in events if isinstance(e, list) and e[:1] == ["app"]), None)
+        run = AppRun(app or self._rebuild(events))
+        # An intact journal is never empty: it begins with the app.
+        run.is_damaged = is_damaged or not size
+        run.apply_all(events)
+        return run, size
+
+    def _rebuild(self, events: list[Event]) -> dict[str, Any]:
         session = os.path.basename(os.path.dirname(self.path))
-        request = self.read_request()
-        if request is not None:
-            counts = {role: len(params) for role, params in request.role_params.items()}
-            return rebuilt_app(request.app_id, counts, session)
+        for event in events:
+            if isinstance(event, bytes):
+                request = request_from_dict(records.decode(event)[1])
+                counts = {role: len(params) for role, params in request.role_params.items()}
+                return rebuilt_app(request.app_id, counts, session)
         return rebuilt_app(os.path.basename(self.path), self._count_replicas(), session)
 
     def is_locked(self) -> bool:
@@ -358,13 +362,12 @@ class AppFolder:
             fd = self.files.open(_JOURNAL, os.O_RDONLY)
         except OSError as e:
             return e.errno in NO_DESCRIPTOR
-        try:
-            # A shared lock, so that two processes that ask at the same time see no lock.
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
+        with closing_fd(fd):
+            try:
+                # A shared lock, so that two processes that ask at the same time see no lock.
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
         return False
 
     def has_success(self) -> bool:
@@ -381,15 +384,6 @@ class AppFolder:
                     counts[name] = sum(map(str.isdigit, folders))
         return {role: count for role, count in counts.items() if count}
 
-    def read_request(self) -> PopenRequest | None:
-        """Return the request, or None if it is missing or damaged.
-
-        Raises:
-            BackendError: The journal cannot be read.
-        """
-        data = self._read_head(_REQUEST)
-        return None if data is None else request_from_dict(data)
-
     def read_events(self, position: int) -> tuple[list[Event], int, bool]:
         """Read the events in the journal.
 
@@ -404,7 +398,7 @@ class AppFolder:
             data = self.files.read(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
-        events, size, is_damaged = records.decode_lines(data, (_APP, _REQUEST))
+        events, size, is_damaged = records.decode_lines(data, _REQUEST)
         return events, position + size, is_damaged
 
     def journal_size(self) -> int:
@@ -414,44 +408,9 @@ class AppFolder:
         except OSError:
             return -1
 
-    def read_end(self) -> tuple[AppState, float] | None:
-        """Return the final state and the time of the end, or None while no end is recorded.
-
-        This reads only the end of the journal.
-        """
-        try:
-            fd = self.files.open(_JOURNAL, os.O_RDONLY)
-            try:
-                size = os.fstat(fd).st_size
-                last = os.pread(fd, _LAST_BYTES, max(0, size - _LAST_BYTES))
-            finally:
-                os.close(fd)
-        except OSError:
-            return None
-        event = next(records.decode_kind(last[: last.rfind(b"\n") + 1], _END), None)
-        return None if event is None else (AppState(event[1]), float(event[-1]))
-
-    def _read_head(self, kind: bytes) -> dict[str, Any] | None:
-        """Return the data of the first record of a kind; None if it is missing or damaged."""
-        path = self.journal
-        try:
-            with open(self.files.open(_JOURNAL, os.O_RDONLY), "rb") as file:
-                # Check the size before reading: a sparse file can be larger than the memory.
-                if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
-                    return None
-                lines = (line for line in file if records.text_of(line).startswith(kind))
-                data: dict[str, Any] = records.decode(next(lines, b""))[1]
-                return data
-        except OSError as e:
-            if e.errno in _DAMAGE:
-                return None
-            raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-        except ValueError:
-            return None
-
 
 def rebuilt_app(app_id: str, replicas: Mapping[str, int], session: str = "") -> dict[str, Any]:
-    """Return an app, as :meth:`AppFolder.read_app` does, of which little is known.
+    """Return the data of an :class:`AppRun` of which little is known.
 
     Args:
         app_id: The app's id.

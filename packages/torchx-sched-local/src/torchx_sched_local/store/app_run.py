@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torchx_kit.jobs.attempts import AttemptRules, refusal
+from torchx_sched_local.request import PopenRequest, request_from_dict
+from torchx_sched_local.store import records
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import (
@@ -95,10 +97,16 @@ class AppRun:
     """The state of an app, which :meth:`apply` changes; in a new object, no replica has started.
 
     Args:
-        data: The app, as :meth:`AppFolder.read_app` returns it.
+        data: The app, with the keys ``app_id``, ``session``, ``name``, ``created``, ``appdef``,
+            ``fail_together``, ``starter`` (when and where the app was submitted; None if unknown),
+            ``requeue`` (whether the app may start again), ``elements`` (the names of the elements
+            of an array) and ``roles``. Each role has the keys ``name``, ``replicas``,
+            ``max_retries``, ``retry_policy`` and ``ends_app``.
+        request: The request; None if it is not known yet.
 
     Attributes:
         data: The app.
+        is_damaged: Whether records of the app are damaged.
         app_id: The app's id.
         roles: The replicas of each role, in order.
         state: State of the app.
@@ -119,8 +127,10 @@ class AppRun:
             cancelled, in seconds since 1970.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
+    def __init__(self, data: dict[str, Any], request: PopenRequest | None = None) -> None:
         self.data = data
+        self._request: PopenRequest | bytes | None = request
+        self.is_damaged = False
         self.app_id: str = data["app_id"]
         self.roles = {
             role["name"]: [ReplicaRun(role["name"], k, i) for k in range(role["replicas"])]
@@ -145,6 +155,18 @@ class AppRun:
             self.started_by(data["starter"])
 
     @property
+    def request(self) -> PopenRequest | None:
+        """The request; None if its record is damaged."""
+        if isinstance(self._request, bytes):
+            self._request = request_from_dict(records.decode(self._request)[1])
+        return self._request
+
+    @property
+    def resume_dir(self) -> str | None:
+        """The folder that all attempts share; None if there is none."""
+        return None if self.request is None else self.request.resume_dir
+
+    @property
     def replicas(self) -> list[ReplicaRun]:
         """All replicas, role by role."""
         return [replica for role in self._role_list for replica in role]
@@ -157,7 +179,7 @@ class AppRun:
     def may_retry(self) -> bool:
         """True if a replica of the app may be restarted."""
         is_retried = any(role["max_retries"] != 0 for role in self.data["roles"])
-        return is_retried or bool(self.data.get("requeue"))
+        return is_retried or bool(self.data["requeue"])
 
     def element(self, k: int) -> ReplicaRun:
         """Return the current state of an element of an array; do not change it.
@@ -229,45 +251,37 @@ class AppRun:
             return self.starter_began
         return max(self.supervisor.start, 0) if self.supervisor else 0
 
-    def apply(self, event: Event) -> bool:
+    def apply(self, event: Event | bytes) -> None:
         """Change the state by an event.
 
         An event of an unknown kind, which a later version of TorchX has written, is ignored, and
-        so is every event after the app's end.
+        so is every event after the app's end. An event that is not valid does not change the state.
 
-        Returns:
-            False if the event is not valid; the state is then unchanged.
+        Args:
+            event: The event, or the text of the record of the request.
         """
-        if not isinstance(event, list) or len(event) < 2:
-            return False
-        if is_terminal(self.state):
-            return True
-        try:
-            handler = _HANDLERS.get(event[0])
-            if handler is not None:
+        if isinstance(event, bytes):
+            self._request = event
+        elif not isinstance(event, list) or len(event) < 2:
+            self.is_damaged = True
+        elif not is_terminal(self.state) and event[0] in _HANDLERS:
+            try:
                 when = float(event[-1])
-                handler(self, *event[1:])
+                _HANDLERS[event[0]](self, *event[1:])
                 self.last_updated = when
-        except (TypeError, ValueError, LookupError):
-            return False
-        return True
+            except (TypeError, ValueError, LookupError):
+                self.is_damaged = True
 
-    def apply_all(self, events: Iterable[Event]) -> bool:
-        """Change the state by events, and return False if one of them is not valid."""
-        results = [self.apply(event) for event in events]
-        return all(results)
+    def apply_all(self, events: Iterable[Event | bytes]) -> None:
+        """Change the state by events."""
+        for event in events:
+            self.apply(event)
 
     def reset_state(self) -> None:
         """Set the state of an app that has not ended: it runs, or it waits for its start."""
         is_pending = bool(self.waiting) and not self.started
         self.state = AppState.PENDING if is_pending else AppState.RUNNING
         self.msg = self.waiting
-
-    def name_unknown_ends(self) -> None:
-        """Give replicas without a recorded end a reason, because the journal is damaged."""
-        for replica in self.replicas:
-            if replica.state == AppState.CANCELLED and not replica.ended:
-                replica.reason = DAMAGED
 
     def started_by(self, starter: Mapping[str, Any]) -> None:
         """Set when and where the app was submitted.
@@ -282,7 +296,7 @@ class AppRun:
         """Return the newest committed step before the first attempt, and after each attempt."""
         return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
 
-    def refusal(self, rules: AttemptRules, *, max_retries: int, has_folder: bool) -> str | None:
+    def refusal(self, rules: AttemptRules, max_retries: int) -> str | None:
         """Return why the app does not start again; see :func:`torchx_kit.jobs.attempts.refusal`."""
         return refusal(
             rules,
@@ -290,7 +304,7 @@ class AppRun:
             self.steps(),
             self.seconds_of_attempts(),
             max_retries=max_retries,
-            has_folder=has_folder,
+            has_folder=self.resume_dir is not None,
         )
 
     def seconds_of_attempts(self) -> float:
@@ -374,6 +388,8 @@ class AppRun:
                 replica.state, replica.exit_code = self.state, 0
             elif not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
+                if self.is_damaged:
+                    replica.reason = DAMAGED
 
 
 def describe_starter() -> dict[str, Any]:

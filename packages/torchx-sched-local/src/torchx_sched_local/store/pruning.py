@@ -30,11 +30,10 @@ def unused_apps(query: PruneQuery) -> Iterator[Prunable]:
             # has_ended() records the end of an app whose supervisor has died.
             if app is None or not app.has_ended():
                 continue
-            path, end = app.folder.path, app.folder.read_end()
-            if end is None or time.time() - end[1] <= age:
-                continue
-            if os.path.realpath(path).startswith(base + os.sep):
-                yield Prunable(path, tree_size(path), partial(_delete, app_id), end[1])
+            path, ended = app.folder.path, app.refresh().last_updated
+            is_old = 0.0 < ended < time.time() - age
+            if is_old and os.path.realpath(path).startswith(base + os.sep):
+                yield Prunable(path, tree_size(path), partial(_delete, app_id), ended)
 
 
 def _delete(app_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_sched_local.errors import NoLogError
@@ -35,18 +35,17 @@ class StoredApp:
 
     Args:
         folder: The app's folder.
-        data: The app in this folder, from :meth:`AppFolder.read_app`.
+        run: The app's state, as :meth:`AppFolder.read` returns it.
+        position: Up to here, the journal was read.
     """
 
-    def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:
+    def __init__(self, folder: AppFolder, run: AppRun, position: int = 0) -> None:
         self.folder = folder
-        self.data = data
-        self._run = AppRun(data)
+        self.data = run.data
+        self._run = run
         self._lock = threading.Lock()
-        self._position = 0
-        self._is_damaged = False
+        self._position = position
         self._refreshed = -_FRESH_SECONDS
-        self._request: PopenRequest | None = None
         self._app: AppDef | None = None
         # The index, if this is an element of an array.
         self._element: int | None = None
@@ -69,15 +68,13 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = AppFolder(path)
-        data = folder.read_app()
-        return cls(folder, data) if data["app_id"] == app_id else None
+        run, position = folder.read()
+        return cls(folder, run, position) if run.app_id == app_id else None
 
     @property
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored or its record is damaged."""
-        if self._request is None:
-            self._request = self.folder.read_request()
-        return self._request
+        return self._run.request
 
     @property
     def app(self) -> AppDef | None:
@@ -108,7 +105,7 @@ class StoredApp:
             return run
         run.reset_state()
         if self._is_supervised():
-            is_new = run.supervisor is None and not run.num_restarts and not self._is_damaged
+            is_new = run.supervisor is None and not run.num_restarts and not run.is_damaged
             if is_new and not self._has_processes():
                 run.state = AppState.SUBMITTED
             return run
@@ -237,13 +234,12 @@ class StoredApp:
     def _read_new_events(self) -> AppRun:
         if self.folder.journal_size() < self._position:
             # The journal was truncated: only what is left of it is known.
-            self._run, self._position, self._is_damaged = AppRun(self.data), 0, True
+            self._run, self._position = AppRun(self.data, self.request), 0
+            self._run.is_damaged = True
         events, self._position, is_damaged = self.folder.read_events(self._position)
         # An intact journal is never empty: it begins with the app.
-        self._is_damaged |= is_damaged or not self._position
-        self._is_damaged |= not self._run.apply_all(events)
-        if self._is_damaged and is_terminal(self._run.state):
-            self._run.name_unknown_ends()
+        self._run.is_damaged |= is_damaged or not self._position
+        self._run.apply_all(events)
         return self._run
 
     def _has_processes(self) -> bool:
@@ -265,9 +261,7 @@ class StoredApp:
         is_supervised = self._is_supervised()
         run = self._read_journal()
         if not is_supervised and not is_terminal(run.state):
-            run.state, run.msg, _ = find_end(
-                self.folder, run, self.request, False, self._is_damaged
-            )
+            run.state, run.msg, _ = find_end(self.folder, run, has_processes=False)
 
     def _check_node(self) -> None:
         node = self._run.node

@@ -35,30 +35,21 @@ class StoredElement(StoredApp):
         self._app_id = element_id(array.data["app_id"], k)
         (role,) = array.data["roles"]
         self._role = role["name"]
-        super().__init__(
-            array.folder,
-            {
-                **array.data,
-                "app_id": self._app_id,
-                "name": array.element_names[k],
-                "roles": [{**role, "replicas": 1}],
-                "elements": None,
-            },
-        )
-        self._element = self._k = k
-
-    @property
-    def request(self) -> PopenRequest | None:
-        """The request of this element, or None if the request of the array is damaged."""
-        request = self.array.request
-        if request is None:
-            return None
-        return PopenRequest(
+        data = {
+            **array.data,
+            "app_id": self._app_id,
+            "name": array.element_names[k],
+            "roles": [{**role, "replicas": 1}],
+            "elements": None,
+        }
+        request = array.request and PopenRequest(
             self._app_id,
-            request.log_dir,
-            {self._role: [request.role_params[self._role][self._k]]},
-            {self._role: [request.role_log_dirs[self._role][self._k]]},
+            array.request.log_dir,
+            {self._role: [array.request.role_params[self._role][k]]},
+            {self._role: [array.request.role_log_dirs[self._role][k]]},
         )
+        super().__init__(array.folder, AppRun(data, request))
+        self._element = self._k = k
 
     @property
     def app(self) -> AppDef | None:
@@ -73,7 +64,7 @@ class StoredElement(StoredApp):
     def refresh(self) -> AppRun:
         """Return the state of this element."""
         array = self.array.refresh()
-        run = self._run = AppRun(self.data)
+        run = self._run = AppRun(self.data, self.request)
         run.supervisor, run.boot, run.node = array.supervisor, array.boot, array.node
         replica = copy.copy(array.element(self._k))
         replica.id = 0

@@ -72,38 +72,35 @@ def settle(folder: AppFolder, app_id: str, *, must_end: bool) -> bool:
     """
     try:
         folder.open_journal(blocking=must_end)
-        run, request = AppRun(folder.read_app()), folder.read_request()
+        run, _ = folder.read()
         if not folder.exists() or run.app_id != app_id:
             return False
-        events, size, is_damaged = folder.read_events(0)
-        is_damaged |= not run.apply_all(events) or not size
         if is_terminal(run.state):
             return True
-        rules = None if request is None or is_damaged or must_end else request.attempts
-        if request is not None and rules is not None and run.was_interrupted():
-            _go_on(folder, run, request, rules)
+        rules = None if run.request is None else run.request.attempts
+        if rules is not None and run.was_interrupted() and not (run.is_damaged or must_end):
+            _go_on(folder, run, rules)
             return True
         has_processes, exits = _end_processes(folder, run)
-        state, msg, failures = find_end(folder, run, request, has_processes, is_damaged)
-        _write_end(folder, run, request, state, msg, [*exits, *failures])
+        state, msg, failures = find_end(folder, run, has_processes=has_processes)
+        _write_end(folder, run, state, msg, [*exits, *failures])
         return True
     finally:
         folder.close()
 
 
-def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest, rules: AttemptRules) -> None:
+def _go_on(folder: AppFolder, run: AppRun, rules: AttemptRules) -> None:
     """Start the next attempt of an app that ran when the machine restarted, or record its end."""
     # When the attempt ended is unknown; it was before the machine started.
     when = max(time.time() - time.monotonic(), run.last_updated)
     events: list[Event] = []
     if run.supervisor is not None and len(run.ended_attempts) == run.num_restarts:
-        events = [["attempt", "node-failure", committed_step(request.resume_dir), when]]
+        events = [["attempt", "node-failure", committed_step(run.resume_dir), when]]
         run.apply_all(events)
-    has_folder = request.resume_dir is not None
-    refused = run.refusal(rules, max_retries=0, has_folder=has_folder)
+    refused = run.refusal(rules, max_retries=0)
     if refused is not None:
         msg = f"the machine restarted while the app ran; {refused}"
-        _write_end(folder, run, request, AppState.FAILED, msg, events)
+        _write_end(folder, run, AppState.FAILED, msg, events)
         return
     if len(run.ended_attempts) > run.num_restarts:
         events.append(["retry", RetryPolicy.APPLICATION.value, when])
@@ -118,7 +115,7 @@ def _go_on(folder: AppFolder, run: AppRun, request: PopenRequest, rules: Attempt
     except (OSError, TorchXError) as e:
         end_processes(run.app_id, starter["began"])
         msg = f"the machine restarted while the app ran, and it cannot start again: {e}"
-        _write_end(folder, run, request, AppState.FAILED, msg, [])
+        _write_end(folder, run, AppState.FAILED, msg, [])
 
 
 def _end_processes(folder: AppFolder, run: AppRun) -> tuple[bool, list[Event]]:
@@ -167,24 +164,19 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
 
 
 def find_end(
-    folder: AppFolder,
-    run: AppRun,
-    request: PopenRequest | None,
-    has_processes: bool,
-    is_damaged: bool,
+    folder: AppFolder, run: AppRun, *, has_processes: bool
 ) -> tuple[AppState, str, list[Event]]:
     """Return how an app without a supervisor ended, and why; also apply and return further exits.
 
     Args:
         folder: The app's folder.
         run: The app's state; its end is not recorded.
-        request: The app's request; None if its record is damaged.
         has_processes: Whether living processes of the app were found and terminated.
-        is_damaged: Whether records of the app are damaged. Then an end may have been recorded.
     """
-    # SUCCESS is written just before the end is recorded.
-    is_damaged = is_damaged or folder.has_success()
-    is_unknown = is_damaged and request is None  # there may be more replicas than those in `run`
+    # An end may have been recorded: SUCCESS is written just before.
+    is_damaged = run.is_damaged or folder.has_success()
+    # Without a request, there may be more replicas than those in `run`.
+    is_unknown = is_damaged and run.request is None
     if _has_succeeded(run.replicas, run.cancelled.get(None)) and not is_unknown:
         return AppState.SUCCEEDED, "", []
     if run.is_cancelled():
@@ -194,7 +186,7 @@ def find_end(
         return AppState.FAILED, "the machine restarted while the app ran", []
     # A terminated process may write an error file too. So error files count only if no process had
     # to be terminated.
-    exits = [] if has_processes or request is None else _read_error_files(run, request)
+    exits = [] if has_processes else _read_error_files(run)
     failed = [r for r in run.replicas if r.state == AppState.FAILED]
     if failed and not has_processes and all(is_terminal(r.state) for r in run.replicas):
         msg = f"{failed[0].name}: {failed[0].reason}"
@@ -216,11 +208,12 @@ def _has_succeeded(replicas: list[ReplicaRun], cancelled_at: float | None) -> bo
     )
 
 
-def _read_error_files(run: AppRun, request: PopenRequest) -> list[Event]:
+def _read_error_files(run: AppRun) -> list[Event]:
     """Apply and return the ends of replicas that have written an error file."""
     exits: list[Event] = []
-    for replica in run.replicas:
-        path = request.role_params[replica.role][replica.id].env.get(ENV_ERROR_FILE)
+    params = {} if run.request is None else run.request.role_params
+    for replica in run.replicas if params else ():
+        path = params[replica.role][replica.id].env.get(ENV_ERROR_FILE)
         if replica.process and not is_terminal(replica.state) and path and os.path.isfile(path):
             end = [AppState.FAILED.value, None, f"its error is in {path}", None, time.time()]
             exits.append(["exit", *replica.index, *end])
@@ -229,20 +222,14 @@ def _read_error_files(run: AppRun, request: PopenRequest) -> list[Event]:
 
 
 def _write_end(
-    folder: AppFolder,
-    run: AppRun,
-    request: PopenRequest | None,
-    state: AppState,
-    msg: str,
-    events: list[Event],
+    folder: AppFolder, run: AppRun, state: AppState, msg: str, events: list[Event]
 ) -> None:
     """Write the end of an app, and events before it, to the journal and to ``SUCCESS``."""
     when = time.time()
-    problem = "" if request is None else _complete_logs(folder, request)
+    problem = "" if run.request is None else _complete_logs(folder, run.request)
     msg = f"{msg}; its logs are incomplete: {problem}" if problem else msg
     folder.release_room()
-    if request is not None:
-        folder.write_success(run, request, state, msg, when)
+    folder.write_success(run, state, msg, when)
     folder.append(*events, ["end", state.value, msg, when])
     folder.sync()
 

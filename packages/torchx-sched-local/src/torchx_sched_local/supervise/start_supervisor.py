@@ -244,14 +244,14 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> Supervision:
 
     try:
         folder.open_journal()
-        data, request = folder.read_app(), folder.read_request()
-        if request is None or data["starter"] is None or data["app_id"] != app_id:
+        run, _ = folder.read()
+        if run.request is None or run.is_damaged or run.app_id != app_id:
             raise RequestError(
                 f"the folder {folder.path} has no app and request, or they are damaged"
             )
-        popen = LocalScheduler(data["session"], CWDImageProvider)._popen
-        local_app = _LocalAppDef(request.app_id, request.log_dir)
-        supervision = Supervision(folder, data, request, popen, local_app, guard)
+        popen = LocalScheduler(run.data["session"], CWDImageProvider)._popen
+        local_app = _LocalAppDef(app_id, folder.path)
+        supervision = Supervision(folder, run, run.request, popen, local_app, guard)
         supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e

@@ -113,7 +113,7 @@ class Supervision:
 
     Args:
         folder: The app's folder.
-        data: The app, as :meth:`AppFolder.read_app` returns it.
+        run: The app's state.
         request: The app's request.
         popen: Starts a replica.
         local_app: Receives the started replicas and the final state.
@@ -135,22 +135,20 @@ class Supervision:
     def __init__(
         self,
         folder: AppFolder,
-        data: dict[str, Any],
+        run: AppRun,
         request: PopenRequest,
         popen: Popen,
         local_app: _LocalAppDef,
         parent: Guard | None = None,
     ) -> None:
-        self.run = AppRun(data)
-        if request.attempts:  # it may run again after the machine restarted
-            self.run.apply_all(folder.read_events(0)[0])
+        self.run = run
         self.folder = folder
         self.guard = parent
         self.owner = os.getpid()
         self.ended = threading.Event()
         self._request = request
         self._adopts = parent is not None
-        self._policies = {role["name"]: role for role in data["roles"]}
+        self._policies = {role["name"]: role for role in run.data["roles"]}
         self._popen = popen
         self._local_app = local_app
         # The secrets are read once, for all replicas and restarts. The values are only in the
@@ -202,7 +200,7 @@ class Supervision:
         now = time.time()
         self.record(["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now])
         if self._request.attempts and not self.run.ended_attempts:
-            self.record(["resume", committed_step(self._request.resume_dir), now])
+            self.record(["resume", committed_step(self.run.resume_dir), now])
         # The guard starts before the first replica, so that no replica is ever without a guard.
         if self.guard is None:
             self.guard = Guard(self.folder, self.run.app_id, self.run.begun)
@@ -546,7 +544,7 @@ class Supervision:
         self, replica: ReplicaRun, reason: str, rules: AttemptRules, max_retries: int
     ) -> None:
         """Start the next attempt after the end of a replica, unless a budget is used up."""
-        run, folder = self.run, self._request.resume_dir
+        run, folder = self.run, self.run.resume_dir
         if not reason and replica.exit_code in _PREEMPTED:
             reason = "preempted"
         elif not reason:
@@ -554,7 +552,7 @@ class Supervision:
             is_asked = is_asked or is_requested(folder, len(run.ended_attempts))
             reason = "requested" if is_asked else "failed"
         self.record(["attempt", reason, committed_step(folder), time.time()])
-        refused = run.refusal(rules, max_retries=max_retries, has_folder=folder is not None)
+        refused = run.refusal(rules, max_retries)
         if refused is None:
             self._end_for_restart(replica, {*run.replicas}, RetryPolicy.APPLICATION)
             return
@@ -771,10 +769,10 @@ class Supervision:
         msg = "; ".join([*filter(None, [msg]), *self._problems])
         when = time.time()
         if self._request.attempts and len(self.run.ended_attempts) == self.run.num_restarts:
-            step = committed_step(self._request.resume_dir)
+            step = committed_step(self.run.resume_dir)
             self.record(["attempt", state.name.lower(), step, when])
         self.folder.release_room()
-        self.folder.write_success(self.run, self._request, state, msg, when)
+        self.folder.write_success(self.run, state, msg, when)
         self.record(["end", state.value, msg, when])
         try:
             self.folder.flush()

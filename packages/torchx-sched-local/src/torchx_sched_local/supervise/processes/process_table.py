@@ -21,7 +21,6 @@ ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 IS_LINUX = sys.platform.startswith("linux")
-_READ_BYTES = 1 << 17
 # The flag of kernel threads in /proc/PID/stat, which have no environment.
 _PF_KTHREAD = 0x00200000
 # How long a process may be in the midst of execve, and the pause between two looks, in seconds.
@@ -70,7 +69,15 @@ def process_info(pid: int) -> ProcessInfo | None:
     """
     if not IS_LINUX:
         return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
-    return _parse_stat(_read(f"/proc/{pid}/stat"))
+    fields = _stat_fields(pid)
+    if len(fields) < 20:
+        return None
+    return ProcessInfo(
+        start=int(fields[19]),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        state=fields[0].decode(),
+    )
 
 
 def all_processes() -> dict[int, ProcessInfo]:
@@ -91,12 +98,10 @@ def children() -> set[int]:
     the list of the main thread.
     """
     me = os.getpid()
-    try:
-        # Reading unbuffered bytes takes half the time of reading a text file.
-        with open(f"/proc/{me}/task/{me}/children", "rb", buffering=0) as file:
-            return set(map(int, (file.read() or b"").split()))
-    except OSError:
-        return {pid for pid, info in all_processes().items() if info.parent == me}
+    data = _try_read(f"/proc/{me}/task/{me}/children")
+    if data is not None:
+        return set(map(int, data.split()))
+    return {pid for pid, info in all_processes().items() if info.parent == me}
 
 
 def pids_of_user() -> Iterator[int]:
@@ -126,7 +131,7 @@ def read_environ(pid: int) -> bytes | None:
     for at most one second.
 
     Returns:
-        The environment; empty if the process has none or has ended, and None if it cannot be read.
+        The environment, empty if the process has none; None if it cannot be read.
 
     Raises:
         OSError: Too many files are open, so processes cannot be read.
@@ -189,22 +194,14 @@ def _user_of(pid: int) -> int:
         return -1
 
 
-def _stat_fields(data: bytes) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` after the program's name: the first is the state."""
+def _stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` after the program's name: the first is the state.
+
+    The result is empty if there is no such process.
+    """
+    data = _try_read(f"/proc/{pid}/stat") or b""
     # The program's name, in parentheses, may itself contain spaces and parentheses.
     return data[data.rfind(b")") + 2 :].split()
-
-
-def _parse_stat(data: bytes) -> ProcessInfo | None:
-    fields = _stat_fields(data)
-    if len(fields) < 20:
-        return None
-    return ProcessInfo(
-        start=int(fields[19]),
-        parent=int(fields[1]),
-        session=int(fields[3]),
-        state=fields[0].decode(),
-    )
 
 
 def _read_mark(pid: int) -> str:
@@ -220,7 +217,7 @@ def _lacks_environ(pid: int) -> bool:
 
     The fields of ``/proc/PID/stat`` are described in proc_pid_stat(5).
     """
-    fields = _stat_fields(_read(f"/proc/{pid}/stat"))
+    fields = _stat_fields(pid)
     if len(fields) < 49 or fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
         return False
     start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
@@ -228,36 +225,20 @@ def _lacks_environ(pid: int) -> bool:
     return start_code == 0 or env_end > env_start
 
 
-def _read(path: str) -> bytes:
-    """Return the content of a file in ``/proc``; empty if it cannot be read.
-
-    Raises:
-        OSError: Too many files are open, so it is unknown whether the process exists.
-    """
-    return _try_read(path) or b""
-
-
 def _try_read(path: str) -> bytes | None:
-    """Return the content of a file in ``/proc``, or None if it cannot be opened.
+    """Return the content of a file in ``/proc``, or None if it cannot be read.
 
     Raises:
         OSError: Too many files are open, so it is unknown whether the process exists.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Reading unbuffered bytes takes half the time of reading a text file.
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
     except OSError as e:
         if e.errno in NO_DESCRIPTOR:
             raise
         return None
-    try:
-        data = b""
-        while block := os.read(fd, _READ_BYTES):
-            data += block
-        return data
-    except OSError:  # the process ended meanwhile
-        return b""
-    finally:
-        os.close(fd)
 
 
 def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
