@@ -214,7 +214,7 @@ def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             log.write(b"x\n")
             logs.merge()
             clock[0] += 0.01
-    logs.finish()
+    logs.merge(final=True)
     assert (tmp_path / ".times").stat().st_size / 32 < 250
     times = RecordedTimes(str(tmp_path), "stdout.log")
     assert abs(times.written_before(1005.0) / 2 - 500) <= 11
@@ -248,7 +248,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
         file.write("stdout.log torn")
     again = ReplicaLogs(files, *paths)
     again.recover()
-    again.finish()
+    again.merge(final=True)
     merged = Path(paths[2]).read_text().splitlines(keepends=True)
     for path, expected in written.items():
         assert [line for line in merged if line.startswith(os.path.basename(path))] == expected

@@ -104,7 +104,10 @@ class CWDImageProvider(ImageProvider):
         Raises:
             RequestError: The working directory was deleted.
         """
-        return _working_directory()
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            raise RequestError("the working directory was deleted; change to another one") from None
 
     def get_cwd(self, image: str) -> str | None:
         """Return the working directory of this process.
@@ -112,15 +115,8 @@ class CWDImageProvider(ImageProvider):
         Raises:
             RequestError: The working directory was deleted.
         """
-        return _working_directory()
+        return self.fetch(image)
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
         """Return the entrypoint as it is: absolute, on the PATH, or in the working directory."""
         return role.entrypoint
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise RequestError("the working directory was deleted; change to another one") from None

@@ -91,16 +91,6 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
     return PopenRequest(**{**data, "role_params": role_params, "attempts": attempts})
 
 
-class _More:
-    """Placeholder for the replicas that the text of a request leaves out."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __repr__(self) -> str:
-        return f"... {self._count} more replicas; `-o json` shows all"
-
-
 def format_request(request: Any) -> str:
     """Return a readable text of a request, with secrets masked.
 
@@ -122,6 +112,8 @@ def format_request(request: Any) -> str:
 
 
 def _first(items: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Return the converted first items, and a :class:`_More` for the other items."""
+    """Return the converted first items, and a remark on the others."""
     shown = [convert(item) for item in items[:LARGEST_SHOWN]]
-    return [*shown, _More(len(items) - LARGEST_SHOWN)] if len(items) > LARGEST_SHOWN else shown
+    if len(items) > LARGEST_SHOWN:
+        shown.append(f"... {len(items) - LARGEST_SHOWN} more replicas; `-o json` shows all")
+    return shown

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from torchx_sched_local.arrays import LocalArrays
     from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
-    from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
 
@@ -669,9 +668,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _stored(self, app_id: str) -> StoredApp | None:
         """Return an app as stored in its folder, or None if there is no such app."""
         from torchx_sched_local.store import index
+        from torchx_sched_local.store.app_folder import AppFolder
 
-        folder = index.find(app_id) or self._unindexed(app_id)
-        if folder is not None:
+        folder, own = index.find(app_id), self._own_app(app_id)
+        if folder is None and own is not None:  # it could not be added to the index
+            folder = AppFolder(own.log_dir)
+        if folder is not None and folder.exists():
             return self._read_app(folder.path, app_id)
         if "." not in app_id:
             return None
@@ -690,16 +692,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         from torchx_sched_local.store.stored_app import StoredApp
 
         return functools.lru_cache(self._cache_size)(StoredApp.read)
-
-    def _unindexed(self, app_id: str) -> AppFolder | None:
-        """Return the folder of an app of this process that could not be added to the index."""
-        from torchx_sched_local.store.app_folder import AppFolder
-
-        app = self._own_app(app_id)
-        if app is None:
-            return None
-        folder = AppFolder(app.log_dir)
-        return folder if folder.exists() else None
 
 
 def _exit_code(run: AppRun) -> int | None:

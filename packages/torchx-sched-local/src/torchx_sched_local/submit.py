@@ -106,7 +106,7 @@ class Submission:
                 self._remove()
             raise folder_error(self._folder.path, e) from e
         try:
-            self._folder.write(self._data, self._request)
+            self._folder.begin_journal(self._data, self._request)
             self._add_to_index()
             start()
         except BaseException as e:

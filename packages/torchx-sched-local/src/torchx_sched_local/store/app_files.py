@@ -47,7 +47,7 @@ class UnsafeFolderError(PermissionError):
 
 
 class AppFiles:
-    """The files in the folder of an app.
+    """The folder of an app, and the files in it.
 
     The names of files are relative to the folder, or absolute paths. An absolute path outside of
     the folder, which a subclass of the scheduler may use, is opened as it is: the operating system
@@ -152,7 +152,7 @@ class AppFiles:
 
         return None if path is None else FileIO(path, "ab", opener=opener)
 
-    def read(self, path: str, position: int, limit: int) -> bytes:
+    def read_file(self, path: str, position: int, limit: int) -> bytes:
         """Return the content of a file from a position to its end.
 
         Args:
@@ -171,7 +171,7 @@ class AppFiles:
             file.seek(position)
             return file.read(limit)
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+    def write_file(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Create or replace a file; readers see the old content or the new one, never a part.
 
         Raises:
@@ -187,13 +187,6 @@ class AppFiles:
             with contextlib.suppress(OSError):
                 self.remove(partial)
             raise
-
-    def exists(self, path: str) -> bool:
-        """Return True if there is a file, or a link, with this name."""
-        with contextlib.suppress(OSError), self.folder() as fd:
-            os.stat(path, dir_fd=fd, follow_symlinks=False)
-            return True
-        return False
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file of the folder; a file with the new name is replaced.
@@ -237,38 +230,11 @@ class AppFiles:
         name = path.removeprefix(self._prefix)
         with contextlib.suppress(OSError), self.folder() as fd:
             with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=fd)) as inner:
-                _delete_content(inner, set())
+                delete_content(inner, set())
             os.rmdir(name, dir_fd=fd)
 
-    def delete(self, private: str, deleted: str) -> None:
-        """Delete the folder with its content.
 
-        Everything but the journal is deleted first. Then the journal's folder is renamed; after
-        that, the app no longer exists.
-
-        Args:
-            private: Name of the folder with the journal.
-            deleted: Name of that folder while it is deleted.
-
-        Raises:
-            OSError: A file cannot be deleted.
-        """
-        try:
-            with self.folder() as fd:
-                _delete_content(fd, {private, deleted})
-                with contextlib.suppress(FileNotFoundError, OSError):
-                    os.rename(private, deleted, src_dir_fd=fd, dst_dir_fd=fd)
-                _delete_content(fd, set())
-                identity = os.fstat(fd)
-        except FileNotFoundError:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(self.path, follow_symlinks=False)
-            if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
-                os.rmdir(self.path)
-
-
-def _delete_content(folder: int, spared: set[str]) -> None:
+def delete_content(folder: int, spared: set[str]) -> None:
     """Delete the content of an open folder except the names in ``spared``; follow no links."""
     for name in os.listdir(folder):
         if name in spared:
@@ -280,7 +246,7 @@ def _delete_content(folder: int, spared: set[str]) -> None:
             except (IsADirectoryError, PermissionError):
                 pass  # a folder (on macOS, unlink() of a folder fails with EPERM)
             with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=folder)) as inner:
-                _delete_content(inner, set())
+                delete_content(inner, set())
             os.rmdir(name, dir_fd=folder)
 
 

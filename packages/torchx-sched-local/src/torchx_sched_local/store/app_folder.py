@@ -41,7 +41,7 @@ from torchx_sched_local.request import (
     request_to_dict,
 )
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_files import AppFiles, closing_fd
+from torchx_sched_local.store.app_files import AppFiles, closing_fd, delete_content
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
@@ -81,8 +81,8 @@ _DAMAGE = frozenset(
 )
 
 
-class AppFolder:
-    """The folder of an app.
+class AppFolder(AppFiles):
+    """The folder of an app, with its journal.
 
     Args:
         path: Path of the folder.
@@ -91,13 +91,11 @@ class AppFolder:
 
     Attributes:
         path: Path of the folder.
-        files: Opens the files in the folder.
     """
 
     def __init__(self, path: str, journal: int = -1) -> None:
-        self.path = path
-        self.files = AppFiles(path)
-        self._fd = journal
+        super().__init__(path)
+        self._journal_fd = journal
         self._unwritten = b""
         # Up to here, this process has read or written the journal itself.
         self._seen = 0
@@ -109,20 +107,7 @@ class AppFolder:
 
     # -- The methods below change the folder.
 
-    def create(self, session: str) -> None:
-        """Create the folder.
-
-        Args:
-            session: Name of the session's folder. If the parent of the new folder has this name, no
-                other user may control the parent.
-
-        Raises:
-            OSError: The folder cannot be created, or exists already.
-            UnsafeFolderError: Another user controls the session's folder.
-        """
-        self.files.create(session)
-
-    def write(self, app: dict[str, Any], request: PopenRequest) -> None:
+    def begin_journal(self, app: dict[str, Any], request: PopenRequest) -> None:
         """Reserve room for the app's end, and begin the journal with the app and its request.
 
         Args:
@@ -151,14 +136,14 @@ class AppFolder:
             BlockingIOError: ``blocking`` is False, and another process has locked the journal.
             OSError: The journal cannot be opened or locked, or the folder belongs to another user.
         """
-        self.files.hold()
-        if self._fd < 0:
-            self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+        self.hold()
+        if self._journal_fd < 0:
+            self._journal_fd = self.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            fcntl.flock(self._journal_fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
 
     def fileno(self) -> int:
         """Return the descriptor of the open journal, for a process that shares the lock."""
-        return self._fd
+        return self._journal_fd
 
     def open_supervisor_log(self) -> int:
         """Open the file for the error output of a supervisor process, and return its descriptor.
@@ -166,7 +151,7 @@ class AppFolder:
         Raises:
             OSError: The file cannot be opened.
         """
-        return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return self.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def add(self, events: Iterable[Event]) -> None:
         """Add events, which :meth:`flush` writes to the journal."""
@@ -183,9 +168,9 @@ class AppFolder:
         if not self._unwritten:
             return
         data = b"\n" + self._unwritten
-        write_all(self._fd, data)
+        write_all(self._journal_fd, data)
         self._unwritten = b""
-        if os.fstat(self._fd).st_size == self._seen + len(data):
+        if os.fstat(self._journal_fd).st_size == self._seen + len(data):
             self._seen += len(data)  # no other process has written
 
     def append(self, *events: Event) -> None:
@@ -196,12 +181,12 @@ class AppFolder:
     def new_cancellations(self) -> list[Event]:
         """Return the events ``cancel`` that other processes have appended since the last call."""
         try:
-            size = os.fstat(self._fd).st_size
+            size = os.fstat(self._journal_fd).st_size
             if size == self._seen or size > _LARGEST_FILE:
                 return []
             if size < self._seen:  # the journal was damaged
                 self._seen = 0
-            data = os.pread(self._fd, size - self._seen, self._seen)
+            data = os.pread(self._journal_fd, size - self._seen, self._seen)
         except OSError:
             return []  # the journal is closed, or its disk is defective
         events, end, _ = records.decode_lines(data, _REQUEST)
@@ -214,19 +199,19 @@ class AppFolder:
         Raises:
             OSError: The disk has failed.
         """
-        os.fsync(self._fd)
+        os.fsync(self._journal_fd)
         with (
             contextlib.suppress(FileNotFoundError),
-            closing_fd(self.files.open(SUCCESS, os.O_RDONLY)) as fd,
+            closing_fd(self.open(SUCCESS, os.O_RDONLY)) as fd,
         ):
             os.fsync(fd)
 
     def close(self) -> None:
         """Close the folder and the journal; may be called more than once."""
-        fd, self._fd = self._fd, -1
+        fd, self._journal_fd = self._journal_fd, -1
         if fd >= 0:
             os.close(fd)
-        self.files.close()
+        super().close()
 
     def mark_cancelled(self, k: int | None = None) -> None:
         """Record the cancellation of the app; its supervisor then records CANCELLED as its state.
@@ -242,7 +227,7 @@ class AppFolder:
         """
         data = b"\n" + records.encode(["cancel", k, time.time()])
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with closing_fd(self.files.open(_JOURNAL, flags)) as fd:
+        with closing_fd(self.open(_JOURNAL, flags)) as fd:
             try:
                 write_all(fd, data)
             except OSError as e:
@@ -254,7 +239,7 @@ class AppFolder:
     def release_room(self) -> None:
         """Release the room that is reserved for the app's end; may be called more than once."""
         with contextlib.suppress(OSError):
-            self.files.remove(_ROOM)
+            self.remove(_ROOM)
 
     def write_success(self, run: AppRun, state: AppState, message: str, when: float) -> None:
         """Write the file ``SUCCESS``; see :func:`encode_success`.
@@ -292,21 +277,31 @@ class AppFolder:
         }
         data = encode_success(self.path, run.app_id, state, when, roles, message, run.num_restarts)
         with contextlib.suppress(OSError):
-            self.files.write(SUCCESS, data, 0o644)
+            self.write_file(SUCCESS, data, 0o644)
 
     def delete(self) -> None:
         """Delete the folder, and the journal in it last: another call can then finish the deletion.
 
-        A part that another process deletes at the same time is not an error.
+        The journal's folder is renamed before its content is deleted; after that, the app no longer
+        exists. A part that another process deletes at the same time is not an error.
 
         Raises:
             OSError: A file cannot be deleted.
         """
-        self.files.delete(PRIVATE, DELETED)
+        with contextlib.suppress(FileNotFoundError):
+            with self.folder() as fd:
+                delete_content(fd, {PRIVATE, DELETED})
+                with contextlib.suppress(OSError):
+                    os.rename(PRIVATE, DELETED, src_dir_fd=fd, dst_dir_fd=fd)
+                delete_content(fd, set())
+                identity = os.fstat(fd)
+            found = os.stat(self.path, follow_symlinks=False)
+            if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
+                os.rmdir(self.path)
         self.close()
 
     def _reserve_room(self, size: int) -> None:
-        with closing_fd(self.files.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
+        with closing_fd(self.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, size)
             else:
@@ -331,7 +326,7 @@ class AppFolder:
             BackendError: The journal cannot be read, but may be intact.
         """
         try:
-            data = self.files.read(_JOURNAL, 0, _LARGEST_FILE)
+            data = self.read_file(_JOURNAL, 0, _LARGEST_FILE)
         except OSError as e:
             if e.errno not in _DAMAGE:
                 raise BackendError(f"cannot read {self.journal}: {e.strerror or e}") from e
@@ -359,7 +354,7 @@ class AppFolder:
         If too many files are open to find this out, return True as well.
         """
         try:
-            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+            fd = self.open(_JOURNAL, os.O_RDONLY)
         except OSError as e:
             return e.errno in NO_DESCRIPTOR
         with closing_fd(fd):
@@ -372,7 +367,7 @@ class AppFolder:
 
     def has_success(self) -> bool:
         """Return True if the app has the file ``SUCCESS``."""
-        return self.files.exists(SUCCESS)
+        return os.path.lexists(os.path.join(self.path, SUCCESS))
 
     def _count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""
@@ -395,7 +390,7 @@ class AppFolder:
             damaged lines or the journal cannot be read.
         """
         try:
-            data = self.files.read(_JOURNAL, position, _LARGEST_FILE)
+            data = self.read_file(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
         events, size, is_damaged = records.decode_lines(data, _REQUEST)

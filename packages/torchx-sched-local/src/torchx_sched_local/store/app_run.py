@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torchx_kit.jobs.attempts import AttemptRules, refusal
@@ -19,7 +20,6 @@ from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import (
     Leader,
-    Marks,
     ProcessId,
     find_processes,
 )
@@ -204,41 +204,30 @@ class AppRun:
         role_index, k = replica.index
         return f"{self.app_id}/{role_index}/{k}"
 
-    def marks(self, tokens: Collection[str] | None = None) -> Marks:
-        """Return the marks of this app's processes.
-
-        Args:
-            tokens: The tokens of some replicas. None means all replicas; the paths of their log
-                files are then marks, too.
-        """
-        if tokens is not None:
-            return Marks(tokens.__contains__, lambda path: False)
-        prefix, folder = f"{self.app_id}/", f"/{self.app_id}/"
-        names = (f"/{STDOUT_LOG}", f"/{STDERR_LOG}")
-        return Marks(
-            lambda token: token.startswith(prefix),
-            lambda path: path.removesuffix(" (deleted)").endswith(names) and folder in path,
-        )
-
-    def leaders(self) -> list[Leader]:
-        """Return the first process of each replica that was started on this machine."""
-        return [
-            Leader(replica.process, self.token(replica), replica.reaped)
-            for replica in self.replicas
-            if replica.process is not None and replica.process.start > 0
-        ]
-
     def find_processes(
-        self, tokens: Collection[str] | None = None, adopts: bool = False
+        self, replicas: Iterable[ReplicaRun] | None = None, adopts: bool = False
     ) -> set[ProcessId]:
         """Return all living processes of the app, or of some replicas.
 
         Args:
-            tokens: The tokens of the replicas; None means all.
+            replicas: The replicas; None means all. The paths of their log files are then marks of
+                their processes, too.
             adopts: As for :func:`replica_processes.find_processes`.
         """
-        leaders = [one for one in self.leaders() if tokens is None or one.token in tokens]
-        return find_processes(leaders, self.marks(tokens), self.begun, adopts)
+        some = self.replicas if replicas is None else list(replicas)
+        leaders = [Leader(r.process, r.reaped) for r in some if r.process is not None]
+        tokens = None if replicas is None else set(map(self.token, some))
+        return find_processes(leaders, partial(self._is_marked, tokens), self.begun, adopts)
+
+    def _is_marked(self, tokens: set[str] | None, pid: int) -> bool:
+        found = process_table.read_tokens(pid)
+        if tokens is not None:
+            return not tokens.isdisjoint(found)
+        names, folder = (f"/{STDOUT_LOG}", f"/{STDERR_LOG}"), f"/{self.app_id}/"
+        return any(token.startswith(folder[1:]) for token in found) or any(
+            folder in path and path.removesuffix(" (deleted)").endswith(names)
+            for path in process_table.output_files(pid)
+        )
 
     @property
     def begun(self) -> int:

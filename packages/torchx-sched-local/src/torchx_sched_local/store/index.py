@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from torchx_kit.home import make_private
@@ -31,10 +32,8 @@ def add(app_id: str, folder: str) -> None:
 
 def remove(app_id: str) -> None:
     """Remove an app from the index."""
-    try:
+    with contextlib.suppress(OSError):
         os.unlink(os.path.join(index_folder(), app_id))
-    except OSError:
-        pass
 
 
 def find(app_id: str) -> AppFolder | None:

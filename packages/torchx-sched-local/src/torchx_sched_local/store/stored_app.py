@@ -229,18 +229,15 @@ class StoredApp:
     def _read_journal(self) -> AppRun:
         """Read the new events in the journal, and return the state of the app."""
         with self._lock:  # several threads may read the app
-            return self._read_new_events()
-
-    def _read_new_events(self) -> AppRun:
-        if self.folder.journal_size() < self._position:
-            # The journal was truncated: only what is left of it is known.
-            self._run, self._position = AppRun(self.data, self.request), 0
-            self._run.is_damaged = True
-        events, self._position, is_damaged = self.folder.read_events(self._position)
-        # An intact journal is never empty: it begins with the app.
-        self._run.is_damaged |= is_damaged or not self._position
-        self._run.apply_all(events)
-        return self._run
+            if self.folder.journal_size() < self._position:
+                # The journal was truncated: only what is left of it is known.
+                self._run, self._position = AppRun(self.data, self.request), 0
+                self._run.is_damaged = True
+            events, self._position, is_damaged = self.folder.read_events(self._position)
+            # An intact journal is never empty: it begins with the app.
+            self._run.is_damaged |= is_damaged or not self._position
+            self._run.apply_all(events)
+            return self._run
 
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())

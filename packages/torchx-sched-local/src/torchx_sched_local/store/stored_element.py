@@ -93,7 +93,7 @@ class StoredElement(StoredApp):
 
     def _processes(self) -> set[ProcessId]:
         run = self.array.refresh()
-        return run.find_processes({run.token(run.roles[self._role][self._k])})
+        return run.find_processes([run.roles[self._role][self._k]])
 
     def _is_supervised(self) -> bool:
         return self.array._is_supervised()

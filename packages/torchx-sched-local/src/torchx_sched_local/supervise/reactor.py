@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging  # imported early: if too many files are open, a later import would fail
 import os
 import sched
@@ -53,18 +52,9 @@ class Reactor:
             except BlockingIOError:
                 pass  # the pipe is full, so the loop will wake up
 
-    def call_next(self, callback: Callback) -> None:
-        """Call a function after the pending events; only the loop's thread may call this."""
-        self._soon.append(callback)
-
-    def call_later(self, seconds: float, callback: Callback) -> sched.Event:
-        """Call a function after a number of seconds, and return the argument of :meth:`cancel`."""
-        return self._timers.enter(seconds, 0, _call, (callback,))
-
-    def cancel(self, timer: sched.Event) -> None:
-        """Undo a :meth:`call_later`; nothing happens if the function was called already."""
-        with contextlib.suppress(ValueError):
-            self._timers.cancel(timer)
+    def call_later(self, seconds: float, callback: Callback) -> None:
+        """Call a function after a number of seconds."""
+        self._timers.enter(seconds, 0, _call, (callback,))
 
     def on_exit(self, pid: int, callback: Callback) -> bool:
         """Call a function once a process has ended.
@@ -76,7 +66,7 @@ class Reactor:
         try:
             fd = open_pidfd(pid)
         except ProcessLookupError:
-            self.call_next(callback)
+            self.call_soon(callback)
             return True
         if fd is None:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import chain
 
 from torchx_kit.jobs.attempts import AttemptRules, committed_step
 from torchx_kit.signals import describe_exit
@@ -237,13 +238,11 @@ def _write_end(
 def _complete_logs(folder: AppFolder, request: PopenRequest) -> str:
     """Complete the combined logs of an ended app; return why that failed, or an empty text."""
     problem = ""
-    for params in request.role_params.values():
-        for param in params:
-            if param.stdout and param.stderr and param.combined:
-                logs = ReplicaLogs(folder.files, param.stdout, param.stderr, param.combined)
-                try:
-                    logs.recover()
-                    logs.finish()
-                except OSError as e:
-                    problem = e.strerror or str(e)
+    for param in chain(*request.role_params.values()):
+        try:
+            if (logs := ReplicaLogs.of(folder, param)) is not None:
+                logs.recover()
+                logs.merge(final=True)
+        except OSError as e:
+            problem = e.strerror or str(e)
     return problem

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import logging
 import os
-import sched
 import signal
 import subprocess
 import threading
@@ -35,11 +34,7 @@ from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import process_table, terminate
-from torchx_sched_local.supervise.processes.replica_processes import (
-    has_left_processes,
-    identify,
-    identify_child,
-)
+from torchx_sched_local.supervise.processes.replica_processes import identify, identify_child
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica, end_apps
 from torchx_specs.errors import BackendError, RequestError, TorchXError
@@ -158,7 +153,7 @@ class Supervision:
         # Copy the environment once: a copy takes longer than starting a process.
         self._environ = without_secrets(os.environ)
         self._gpus = GpuClaims(request)
-        self._start_timer: sched.Event | None = None
+        self._starts_later = False
         self._running: dict[ReplicaRun, Any] = {}
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
@@ -251,7 +246,7 @@ class Supervision:
 
     def _spawn(self, replica: ReplicaRun, attempt: int) -> Any:
         """Start the process of a replica; ``attempt`` is the number of restarts."""
-        param, files = self._param(replica), self.folder.files
+        param = self._param(replica)
         token = process_table.with_token(self._environ, self.run.token(replica))
         env = {
             **with_values(param.env, self._secrets),
@@ -268,8 +263,8 @@ class Supervision:
         folder = self._request.role_log_dirs[replica.role][replica.id]
         if not attempt:
             try:
-                files.make_folder(folder)
-                if (combined := files.open_log(param.combined)) is not None:
+                self.folder.make_folder(folder)
+                if (combined := self.folder.open_log(param.combined)) is not None:
                     combined.close()  # readers expect that the file exists
             except OSError as e:
                 raise folder_error(folder, e) from e
@@ -281,14 +276,14 @@ class Supervision:
             param.combined,
             param.cwd,
             self._environ,
-            files.open_log,
+            self.folder.open_log,
             attempt > 0,
         )
         try:
             started = self._popen(replica.role, replica.id, supervised)
         except Exception as e:
             if not attempt and is_temporary(e):
-                files.remove_folder(folder)
+                self.folder.remove_folder(folder)
             raise
         started.close_files()  # the process has its own descriptors
         self._local_app.add_replica(replica.role, started)
@@ -311,23 +306,22 @@ class Supervision:
         """Record why the next replica cannot start now, and try again later."""
         if self.run.waiting != reason and not self._running:
             self.record(["wait", reason, time.time()])
-        if self._start_timer is None:
-            self._start_timer = self.reactor.call_later(_START_SECONDS, self._start_again)
+        if not self._starts_later:
+            self._starts_later = True
+            self.reactor.call_later(_START_SECONDS, self._start_again)
 
     def _start_again(self) -> None:
-        self._start_timer = None
+        self._starts_later = False
         if self._is_marked():  # another process cannot end what has not started
             self.cancel()
         if not self.ended.is_set():
             self._check_end()
 
     def _open_logs(self, replica: ReplicaRun) -> ReplicaLogs | None:
-        param = self._param(replica)
-        if replica not in self._logs and param.stdout and param.stderr and param.combined:
-            self._logs[replica] = ReplicaLogs(
-                self.folder.files, param.stdout, param.stderr, param.combined
-            )
-        return self._logs.get(replica)
+        logs = self._logs.get(replica) or ReplicaLogs.of(self.folder, self._param(replica))
+        if logs is not None:
+            self._logs[replica] = logs
+        return logs
 
     def begin_attempt(self, replica: ReplicaRun) -> int:
         """Prepare the files of a replica for its next attempt, and return the attempt's number.
@@ -382,7 +376,7 @@ class Supervision:
             self.cancel()
         for replica in not_started:
             self._on_final_failure(replica)
-        self.reactor.call_next(self._check_end)
+        self.reactor.call_soon(self._check_end)
         self.reactor.call_later(_MERGE_SECONDS, self._merge_running)
 
     def abort(self) -> None:
@@ -464,7 +458,7 @@ class Supervision:
         if operation is None:
             self._on_exit(replica)
         self._release_gpus(replica)
-        self.reactor.call_next(self._check_end)
+        self.reactor.call_soon(self._check_end)
         return True
 
     def _on_exit(self, replica: ReplicaRun) -> None:
@@ -606,7 +600,7 @@ class Supervision:
     def _observe(self, replica: ReplicaRun) -> None:
         """Watch the end and the time limit of a process that was just started."""
         process = self._running[replica]
-        self.reactor.call_next(partial(self._check_process, replica, process))
+        self.reactor.call_soon(partial(self._check_process, replica, process))
         self._limit_time(replica, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
@@ -619,7 +613,7 @@ class Supervision:
         if error_file:
             stem, extension = os.path.splitext(error_file)
             with contextlib.suppress(OSError):
-                self.folder.files.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
+                self.folder.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
 
     # -- The methods below terminate replicas.
 
@@ -650,7 +644,7 @@ class Supervision:
         if len(replicas) == len(self.run.replicas):
             find = partial(self.run.find_processes, adopts=self._adopts)
         else:
-            find = partial(self.run.find_processes, {self.run.token(r) for r in replicas})
+            find = partial(self.run.find_processes, replicas)
 
         def terminate_replicas() -> None:
             try:
@@ -699,10 +693,7 @@ class Supervision:
             if logs is None:
                 continue
             try:
-                if final:
-                    logs.finish()
-                else:
-                    logs.merge()
+                logs.merge(final)
             except OSError as e:
                 if final:  # else for example no descriptor is free, and the next look tries again
                     problem = f"combined.log of {replica.name} is incomplete: {e.strerror or e}"
@@ -717,8 +708,7 @@ class Supervision:
         self._try_flush()
         if self._running or self._operations or self._waiting or self.ended.is_set():
             return
-        leaders, marks = self.run.leaders(), self.run.marks()
-        if self._is_cleaned or not has_left_processes(leaders, marks, self._adopts):
+        if self._is_cleaned:
             self._finish()
         else:
             self._is_cleaned = True

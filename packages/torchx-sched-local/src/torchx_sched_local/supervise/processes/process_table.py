@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
@@ -86,7 +86,11 @@ def all_processes() -> dict[int, ProcessInfo]:
     Raises:
         OSError: Too many files are open, so processes cannot be read.
     """
-    found = ((pid, process_info(pid)) for pid in _pids())
+    if IS_LINUX:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    else:
+        pids = _ask_psutil(lambda psutil: psutil.pids(), [])
+    found = ((pid, process_info(pid)) for pid in pids)
     return {pid: info for pid, info in found if info is not None}
 
 
@@ -102,16 +106,6 @@ def children() -> set[int]:
     if data is not None:
         return set(map(int, data.split()))
     return {pid for pid, info in all_processes().items() if info.parent == me}
-
-
-def pids_of_user() -> Iterator[int]:
-    """Yield the pids of this user's processes, without this process."""
-    me, user = os.getpid(), os.geteuid()
-    for pid in _pids():
-        # This check skips the thousands of kernel threads and processes of other users on a large
-        # machine, whose data would take long to read.
-        if pid != me and _user_of(pid) == user:
-            yield pid
 
 
 def read_tokens(pid: int) -> list[str]:
@@ -177,21 +171,6 @@ def with_token(environ: Mapping[str, str], token: str) -> str:
     """Return the value of :data:`ENV_REPLICA` for a process that inherits ``environ``."""
     outer = environ.get(ENV_REPLICA)
     return f"{outer}\n{token}" if outer else token
-
-
-def _pids() -> list[int]:
-    if not IS_LINUX:
-        return list(_ask_psutil(lambda psutil: psutil.pids(), []))
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _user_of(pid: int) -> int:
-    if not IS_LINUX:
-        return _ask_psutil(lambda psutil: int(psutil.Process(pid).uids().effective), -1)
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return -1
 
 
 def _stat_fields(pid: int) -> list[bytes]:

@@ -43,37 +43,16 @@ class ProcessId(NamedTuple):
     start: int
 
 
-class Marks(NamedTuple):
-    """The marks by which the processes of some replicas are found, whatever their parents are.
-
-    Attributes:
-        owns_token: Returns True for the tokens of the replicas.
-        owns_output: Returns True for the paths of the replicas' log files.
-    """
-
-    owns_token: Callable[[str], bool]
-    owns_output: Callable[[str], bool]
-
-    def match(self, pid: int) -> bool:
-        """Return True if the process has one of the marks."""
-        return any(map(self.owns_token, process_table.read_tokens(pid))) or any(
-            map(self.owns_output, process_table.output_files(pid))
-        )
-
-
 class Leader(NamedTuple):
     """The first process of a replica, which leads a session.
 
     Attributes:
         process: The process.
-        token: Marks the replica's processes, in
-            :data:`~torchx_sched_local.supervise.processes.process_table.ENV_REPLICA`.
         reaped: A time, as :func:`process_table.now`, until which the pid was certainly not reused;
             None before the process was reaped.
     """
 
     process: ProcessId
-    token: str
     reaped: int | None = None
 
 
@@ -177,13 +156,16 @@ def send_signal(process: ProcessId, number: int) -> bool:
 
 
 def find_processes(
-    leaders: Iterable[Leader], marks: Marks, since: int, adopts: bool = False
+    leaders: Iterable[Leader],
+    is_marked: Callable[[int], bool],
+    since: int,
+    adopts: bool = False,
 ) -> set[ProcessId]:
     """Return every living process that belongs to the leaders, the leaders included.
 
     Args:
         leaders: The first processes of replicas. A leader with an unknown start is ignored.
-        marks: The marks of the processes that belong to the leaders.
+        is_marked: Returns True if the process with a pid has a mark of the replicas.
         since: Processes that started before this time, as :func:`process_table.now`, never belong.
         adopts: Whether all children of this process and their descendants belong to the leaders.
 
@@ -201,7 +183,7 @@ def find_processes(
         for pid in table.keys() - found
         if table[pid].start >= since and table[pid].state not in _ENDED
     }
-    found |= set(filter(marks.match, others))
+    found |= set(filter(is_marked, others))
     # Children of the marked processes may have cleared their environment.
     found |= _descendants(table, found)
     found -= {0, 1, os.getpid()}
@@ -212,35 +194,13 @@ def find_processes(
     }
 
 
-def has_left_processes(leaders: Iterable[Leader], marks: Marks, adopts: bool = False) -> bool:
-    """Return True if the leaders, which have all been reaped, may have left processes.
-
-    The result is also True if too many files are open to find this out. The arguments are those of
-    :func:`find_processes`.
-    """
-    if adopts and process_table.children():
-        return True
-    for leader in leaders:
-        try:
-            os.killpg(leader.process.pid, 0)
-            return True
-        except PermissionError:
-            return True
-        except ProcessLookupError:
-            pass
-    try:
-        return any(map(marks.match, process_table.pids_of_user()))
-    except OSError:
-        return True
-
-
 def _members(table: dict[int, ProcessInfo], leaders: Iterable[Leader]) -> set[int]:
     """Return the living leaders, and the members of the sessions that the leaders lead."""
     sessions: dict[int, list[int]] = {}
     for pid, info in table.items():
         sessions.setdefault(info.session, []).append(pid)
     found: set[int] = set()
-    for (leader, start), _, reaped in leaders:
+    for (leader, start), reaped in leaders:
         # Session 0 belongs to the kernel, and to processes that entered a container from outside.
         if leader <= 1 or start <= 0:
             continue
