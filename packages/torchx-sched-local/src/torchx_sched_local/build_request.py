@@ -87,9 +87,8 @@ def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> Non
     """
     setup: Any = cfg.get("setup")
     if setup:
-        for params in request.role_params.values():
-            for param in params:
-                param.args = setup_command(setup, param.args, "bash")
+        for param in request.params:
+            param.args = setup_command(setup, param.args, "bash")
     if cfg.get("time"):
         request.time_limit = limit_option("time", str(cfg["time"]))
 
@@ -104,9 +103,8 @@ def add_attempts(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
     request.attempts = attempt_rules(cfg)
     if resume_dir:
         path = os.path.abspath(str(resume_dir).replace(macros.app_id, request.app_id))
-        for params in request.role_params.values():
-            for param in params:
-                param.env[ENV_TORCHX_RESUME_DIR] = path
+        for param in request.params:
+            param.env[ENV_TORCHX_RESUME_DIR] = path
 
 
 def join_path(*paths: str | None) -> str:

@@ -57,13 +57,12 @@ def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]
     """Return the paths of the error files that exist, by role and replica."""
     if request is None:
         return {}
-    paths = {}
-    for role, params in request.role_params.items():
-        for k, param in enumerate(params):
-            path = param.env.get(ENV_ERROR_FILE)
-            if path and os.path.isfile(path):
-                paths[role, k] = path
-    return paths
+    paths = {
+        (role, k): param.env.get(ENV_ERROR_FILE, "")
+        for role, params in request.role_params.items()
+        for k, param in enumerate(params)
+    }
+    return {replica: path for replica, path in paths.items() if os.path.isfile(path)}
 
 
 def first_error(paths: Iterable[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules
@@ -65,10 +66,14 @@ class PopenRequest:
     attempts: AttemptRules | None = None
 
     @property
+    def params(self) -> Iterator[ReplicaParam]:
+        """How to start each replica, role by role."""
+        return chain.from_iterable(self.role_params.values())
+
+    @property
     def resume_dir(self) -> str | None:
         """The folder that all attempts share; None if there is none."""
-        params = (param for params in self.role_params.values() for param in params)
-        return next((param.env.get(ENV_TORCHX_RESUME_DIR) for param in params), None)
+        return next((param.env.get(ENV_TORCHX_RESUME_DIR) for param in self.params), None)
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:

@@ -315,20 +315,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if dryrun_info.request.attempts and (resume_dir := dryrun_info.request.resume_dir):
             make_resume_dir(resume_dir)
         submission = Submission(dryrun_info, self.session_name)
-        if option(dryrun_info, "detach") and self._can_detach():
+        detach = option(dryrun_info, "detach")
+        if detach and type(self) is LocalScheduler:
             submission.start_detached()
-        else:
-            self._apps[app_id] = submission.start_attached(self._popen)
+            return app_id
+        if detach:
+            _warn(
+                "the option detach is ignored: only the launcher can start processes as %s does",
+                type(self).__name__,
+            )
+        self._apps[app_id] = submission.start_attached(self._popen)
         return app_id
-
-    def _can_detach(self) -> bool:
-        if type(self) is LocalScheduler:
-            return True
-        _warn(
-            "the option detach is ignored: only the launcher can start processes as %s does",
-            type(self).__name__,
-        )
-        return False
 
     # -- The methods below start a process; subclasses override them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -20,7 +21,7 @@ from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_su
 from torchx_sched_local.supervise.supervision import Popen, Supervision
 from torchx_specs.errors import ConfigError, SerializationError
 from torchx_specs.formats import serialize
-from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
+from torchx_specs.model.app import AppDryRunInfo, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState
 
@@ -154,13 +155,17 @@ def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, 
         for name, params in request.role_params.items()
         for role in [known.get(name, Role(name, image=""))]
     ]
+    appdef = None
+    # If the app cannot be stored, other processes see the roles of the request instead.
+    with contextlib.suppress(SerializationError):
+        appdef = app and serialize.to_dict(app)
     return {
         "app_id": request.app_id,
         "session": session,
         "name": app.name if app else request.app_id,
         "created": time.time(),
         "starter": describe_starter(),
-        "appdef": _app_to_dict(app),
+        "appdef": appdef,
         "fail_together": option(info, "fail_together"),
         "roles": roles,
         "requeue": request.attempts is not None,
@@ -171,12 +176,3 @@ def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:
     """Return a boolean option of a dry run, or False if the dry run's ``cfg`` is not a mapping."""
     return isinstance(info.cfg, Mapping) and bool(info.cfg.get(name))
-
-
-def _app_to_dict(app: AppDef | None) -> dict[str, Any] | None:
-    if app is None:
-        return None
-    try:
-        return serialize.to_dict(app)
-    except SerializationError:
-        return None  # other processes see the roles of the request instead

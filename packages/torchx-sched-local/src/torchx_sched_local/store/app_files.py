@@ -225,14 +225,6 @@ class AppFiles:
                     self.make_folder(parent)
                 os.mkdir(name, FOLDER_MODE, dir_fd=fd)
 
-    def remove_folder(self, path: str) -> None:
-        """Remove a folder inside the app's folder with its content, if that is possible."""
-        name = path.removeprefix(self._prefix)
-        with contextlib.suppress(OSError), self.folder() as fd:
-            with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=fd)) as inner:
-                delete_content(inner, set())
-            os.rmdir(name, dir_fd=fd)
-
 
 def delete_content(folder: int, spared: set[str]) -> None:
     """Delete the content of an open folder except the names in ``spared``; follow no links."""

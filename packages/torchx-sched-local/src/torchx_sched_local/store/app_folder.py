@@ -50,7 +50,6 @@ from torchx_specs.model.status import AppState, is_terminal
 
 _JOURNAL = f"{PRIVATE}/journal"
 _ROOM = f"{PRIVATE}/room"
-_SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
 # The beginning of the record of the request, which is decoded when it is needed.
 _REQUEST = b'["request",'
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
@@ -144,14 +143,6 @@ class AppFolder(AppFiles):
     def fileno(self) -> int:
         """Return the descriptor of the open journal, for a process that shares the lock."""
         return self._journal_fd
-
-    def open_supervisor_log(self) -> int:
-        """Open the file for the error output of a supervisor process, and return its descriptor.
-
-        Raises:
-            OSError: The file cannot be opened.
-        """
-        return self.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def add(self, events: Iterable[Event]) -> None:
         """Add events, which :meth:`flush` writes to the journal."""

@@ -150,9 +150,8 @@ class AppRun:
         self.resume_step: int | None = None
         self.waiting = ""
         self.cancelled: dict[int | None, float] = {}
-        self._role_list = list(self.roles.values())
         if data["starter"] is not None:
-            self.started_by(data["starter"])
+            self._on_starter(data["starter"], self.created)
 
     @property
     def request(self) -> PopenRequest | None:
@@ -169,11 +168,11 @@ class AppRun:
     @property
     def replicas(self) -> list[ReplicaRun]:
         """All replicas, role by role."""
-        return [replica for role in self._role_list for replica in role]
+        return [replica for role in self.roles.values() for replica in role]
 
     def replica(self, role_index: int, k: int) -> ReplicaRun:
         """Return the replica with index ``k`` in the role with index ``role_index``."""
-        return self._role_list[role_index][k]
+        return list(self.roles.values())[role_index][k]
 
     @property
     def may_retry(self) -> bool:
@@ -186,7 +185,7 @@ class AppRun:
 
         An element that has failed and is going to be restarted is PENDING.
         """
-        replica = self._role_list[0][k]
+        replica = self.replica(0, k)
         retries = self.data["roles"][0]["max_retries"]
         may_restart = replica.restarts < retries and not is_terminal(self.state)
         if replica.state == AppState.FAILED and may_restart and replica.process:
@@ -272,15 +271,6 @@ class AppRun:
         self.state = AppState.PENDING if is_pending else AppState.RUNNING
         self.msg = self.waiting
 
-    def started_by(self, starter: Mapping[str, Any]) -> None:
-        """Set when and where the app was submitted.
-
-        Args:
-            starter: The submission, as :func:`describe_starter` returns it.
-        """
-        self.starter_began = int(starter["began"])
-        self.boot, self.node = str(starter["boot"]), str(starter["node"])
-
     def steps(self) -> list[int | None]:
         """Return the newest committed step before the first attempt, and after each attempt."""
         return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
@@ -310,8 +300,9 @@ class AppRun:
         return was_restarted or (self.supervisor is None and self.num_restarts > 0)
 
     def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
-        # the machine restarted, so that none of the app's processes lives
-        self.started_by(starter)
+        # The app was submitted, or the machine restarted, so that none of its processes lives.
+        self.starter_began = int(starter["began"])
+        self.boot, self.node = str(starter["boot"]), str(starter["node"])
         self.supervisor = None
         for replica in self.replicas:
             replica.process = replica.reaped = None
@@ -382,7 +373,7 @@ class AppRun:
 
 
 def describe_starter() -> dict[str, Any]:
-    """Return when and where this process submits an app, for :meth:`AppRun.started_by`."""
+    """Return when and where this process submits an app, or starts it again."""
     return {
         "began": process_table.now(),
         "boot": process_table.boot_id(),

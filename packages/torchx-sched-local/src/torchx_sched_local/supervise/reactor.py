@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging  # imported early: if too many files are open, a later import would fail
 import os
 import sched
@@ -47,10 +48,8 @@ class Reactor:
             if self._is_closed:
                 return
             self._soon.append(callback)
-            try:
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop, too
                 os.write(self._wake, b".")
-            except BlockingIOError:
-                pass  # the pipe is full, so the loop will wake up
 
     def call_later(self, seconds: float, callback: Callback) -> None:
         """Call a function after a number of seconds."""
@@ -98,11 +97,9 @@ class Reactor:
             _call(self._soon.popleft())
 
     def _drain_wake_pipe(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             while os.read(self._wake_end, 4096):
                 pass
-        except BlockingIOError:
-            pass
 
 
 def _call(callback: Callback) -> None:

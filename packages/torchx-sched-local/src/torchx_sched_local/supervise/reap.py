@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import chain
 
 from torchx_kit.jobs.attempts import AttemptRules, committed_step
 from torchx_kit.signals import describe_exit
@@ -13,7 +12,7 @@ from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder, rebuilt_app
 from torchx_sched_local.store.app_run import DAMAGED, AppRun, Event, ReplicaRun, describe_starter
 from torchx_sched_local.supervise.processes.process_table import boot_id, exit_code_of_child
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
+from torchx_sched_local.supervise.processes.replica_processes import identify
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_specs.errors import BackendError, TorchXError
@@ -82,7 +81,12 @@ def settle(folder: AppFolder, app_id: str, *, must_end: bool) -> bool:
         if rules is not None and run.was_interrupted() and not (run.is_damaged or must_end):
             _go_on(folder, run, rules)
             return True
-        has_processes, exits = _end_processes(folder, run)
+        living = run.find_processes()
+        run.apply_all(folder.new_cancellations())
+        exits = [] if run.is_cancelled() else _read_exits(run)
+        terminate_all(run.find_processes)
+        ended = {run.replica(*exit[1:3]).process for exit in exits}
+        has_processes = not living <= ended
         state, msg, failures = find_end(folder, run, has_processes=has_processes)
         _write_end(folder, run, state, msg, [*exits, *failures])
         return True
@@ -119,36 +123,8 @@ def _go_on(folder: AppFolder, run: AppRun, rules: AttemptRules) -> None:
         _write_end(folder, run, AppState.FAILED, msg, [])
 
 
-def _end_processes(folder: AppFolder, run: AppRun) -> tuple[bool, list[Event]]:
-    """Terminate the processes of an app without a supervisor.
-
-    Returns:
-        Whether processes had to be terminated, and the exits of replicas that had ended before.
-    """
-    exits: list[Event] | None = None
-    ended: set[ProcessId] = set()
-    has_processes = False
-
-    def find() -> set[ProcessId]:
-        nonlocal exits, has_processes
-        found = run.find_processes()
-        if exits is None:  # no process was signalled yet
-            run.apply_all(folder.new_cancellations())
-            exits = [] if run.is_cancelled() else _read_exits(run, ended)
-            has_processes = bool(found - ended)
-        return found
-
-    terminate_all(find)
-    return has_processes, exits or []
-
-
-def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
-    """Apply and return the exits of replicas that this process has inherited from the supervisor.
-
-    Args:
-        run: The app's state.
-        ended: The processes that have ended are added to this set.
-    """
+def _read_exits(run: AppRun) -> list[Event]:
+    """Apply and return the exits of replicas, which this process inherited from the supervisor."""
     exits: list[Event] = []
     for replica in run.replicas:
         process = replica.process
@@ -159,7 +135,6 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
             state = AppState.FAILED if code else AppState.SUCCEEDED
             reason = describe_exit(code)
             exits.append(["exit", *replica.index, state.value, code, reason, None, time.time()])
-            ended.add(process)
     run.apply_all(exits)
     return exits
 
@@ -238,7 +213,7 @@ def _write_end(
 def _complete_logs(folder: AppFolder, request: PopenRequest) -> str:
     """Complete the combined logs of an ended app; return why that failed, or an empty text."""
     problem = ""
-    for param in chain(*request.role_params.values()):
+    for param in request.params:
         try:
             if (logs := ReplicaLogs.of(folder, param)) is not None:
                 logs.recover()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -239,11 +240,9 @@ class _LocalAppDef:
             ]
             for role, replicas in self.role_replicas.items()
         }
-        try:
-            content = encode_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+        content = encode_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+        with contextlib.suppress(OSError):  # this process has the same information in memory
             write_atomically(os.path.join(self.log_dir, SUCCESS), content, 0o666)
-        except OSError:
-            pass  # this process has the same information in memory
 
     def __repr__(self) -> str:
         pids = {

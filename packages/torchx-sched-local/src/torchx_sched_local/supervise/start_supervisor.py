@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING
 import torchx_kit
 import torchx_sched_local
 import torchx_specs
+from torchx_sched_local.store.app_files import closing_fd
+from torchx_sched_local.store.layout import SUPERVISOR_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
@@ -129,10 +131,10 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
 def _popen(
     folder: AppFolder, app_id: str, confirmation: int, reported: int
 ) -> subprocess.Popen[bytes]:
-    log = folder.open_supervisor_log()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     # If this process runs in a local job, the new app must not end with that job.
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
-    try:
+    with closing_fd(folder.open(SUPERVISOR_LOG, flags)) as log:
         return subprocess.Popen(
             python_command("run", folder.path, str(folder.fileno()), app_id),
             stdin=confirmation,
@@ -142,8 +144,6 @@ def _popen(
             pass_fds=(folder.fileno(),),
             start_new_session=True,
         )
-    finally:
-        os.close(log)
 
 
 def _read_report(fd: int) -> None:
@@ -201,18 +201,13 @@ def main(argv: list[str]) -> int:
 def _run(folder: AppFolder, app_id: str) -> int:
     from torchx_sched_local.supervise.guard import ParentGuard
     from torchx_sched_local.supervise.processes.replica_processes import identify
+    from torchx_sched_local.supervise.reap import reap
 
     report_fd, confirmation_fd = _take_standard_streams()
     launcher = identify(os.getppid())
     began = process_table.now()
-
-    def end_app() -> None:
-        from torchx_sched_local.supervise.reap import reap
-
-        reap(folder, app_id, began)
-
     _adopt_orphans()
-    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
+    guard = ParentGuard(lambda: reap(folder, app_id, began), (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
         supervision = _start(folder, app_id, guard)

@@ -148,7 +148,7 @@ class Supervision:
         self._local_app = local_app
         # The secrets are read once, for all replicas and restarts. The values are only in the
         # memory of this process and in the environments of the replicas.
-        envs = {id(p.env): p.env for params in request.role_params.values() for p in params}
+        envs = {id(param.env): param.env for param in request.params}
         self._secrets = resolve_secrets(envs.values())
         # Copy the environment once: a copy takes longer than starting a process.
         self._environ = without_secrets(os.environ)
@@ -160,6 +160,8 @@ class Supervision:
         self._waiting = deque(self.run.replicas)
         # The replicas of the roles whose success ends the app.
         self._deciding = [r for r in self._waiting if self._policies[r.role]["ends_app"]]
+        # The replicas whose folders were made.
+        self._prepared: set[ReplicaRun] = set()
         self._logs: dict[ReplicaRun, ReplicaLogs] = {}
         self._problems: dict[str, None] = {}
         # The replicas that have failed and have no retries left.
@@ -261,13 +263,14 @@ class Supervision:
             if self.run.ended_attempts:
                 env[ENV_TORCHX_RESTART_REASON] = self.run.ended_attempts[-1].reason
         folder = self._request.role_log_dirs[replica.role][replica.id]
-        if not attempt:
+        if not attempt and replica not in self._prepared:
             try:
                 self.folder.make_folder(folder)
                 if (combined := self.folder.open_log(param.combined)) is not None:
                     combined.close()  # readers expect that the file exists
             except OSError as e:
                 raise folder_error(folder, e) from e
+            self._prepared.add(replica)  # an element may be started later
         supervised = SupervisedParam(
             param.args,
             env,
@@ -279,12 +282,7 @@ class Supervision:
             self.folder.open_log,
             attempt > 0,
         )
-        try:
-            started = self._popen(replica.role, replica.id, supervised)
-        except Exception as e:
-            if not attempt and is_temporary(e):
-                self.folder.remove_folder(folder)
-            raise
+        started = self._popen(replica.role, replica.id, supervised)
         started.close_files()  # the process has its own descriptors
         self._local_app.add_replica(replica.role, started)
         return started.proc
@@ -336,7 +334,11 @@ class Supervision:
                 if is_continued:
                     logs.recover()
                 logs.begin_attempt()
-            self._rename_error_file(self._param(replica).env.get(ENV_ERROR_FILE), attempt)
+            # The next attempt may succeed, so its error file must not be that of this attempt.
+            if error_file := self._param(replica).env.get(ENV_ERROR_FILE):
+                stem, extension = os.path.splitext(error_file)
+                with contextlib.suppress(OSError):
+                    self.folder.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
         return attempt
 
     def _record_start_error(self, replica: ReplicaRun, error: Exception) -> None:
@@ -602,18 +604,6 @@ class Supervision:
         process = self._running[replica]
         self.reactor.call_soon(partial(self._check_process, replica, process))
         self._limit_time(replica, process)
-
-    def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
-        """Rename the error file of the previous attempt, because the next attempt may succeed.
-
-        Args:
-            error_file: Path of the error file; None if the replica has none.
-            attempt: The number of the next attempt.
-        """
-        if error_file:
-            stem, extension = os.path.splitext(error_file)
-            with contextlib.suppress(OSError):
-                self.folder.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
 
     # -- The methods below terminate replicas.
 
