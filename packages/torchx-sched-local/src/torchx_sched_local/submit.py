@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -59,16 +58,9 @@ class Submission:
         def start() -> None:
             run = AppRun(self._data, self._request)
             supervision = Supervision(self._folder, run, self._request, popen, local_app)
-            reactor = supervision.reactor
-            # The thread starts first: if it cannot, no process has been started.
-            threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
-            try:
-                supervision.start()
-            except BaseException:
-                reactor.call_soon(reactor.stop)
-                raise
+            supervision.start()
             local_app.set_state(AppState.RUNNING)
-            reactor.call_soon(supervision.begin)
+            supervision.reactor.call_soon(supervision.begin)
 
         self._in_new_folder(start)
         return local_app

@@ -356,10 +356,6 @@ class AppFolder(AppFiles):
                 return True
         return False
 
-    def has_success(self) -> bool:
-        """Return True if the app has the file ``SUCCESS``."""
-        return os.path.lexists(os.path.join(self.path, SUCCESS))
-
     def _count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""
         counts: dict[str, int] = {}

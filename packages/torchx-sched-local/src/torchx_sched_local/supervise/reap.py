@@ -11,6 +11,7 @@ from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder, rebuilt_app
 from torchx_sched_local.store.app_run import DAMAGED, AppRun, Event, ReplicaRun, describe_starter
+from torchx_sched_local.store.layout import SUCCESS
 from torchx_sched_local.supervise.processes.process_table import boot_id, exit_code_of_child
 from torchx_sched_local.supervise.processes.replica_processes import identify
 from torchx_sched_local.supervise.processes.terminate import terminate_all
@@ -150,7 +151,7 @@ def find_end(
         has_processes: Whether living processes of the app were found and terminated.
     """
     # An end may have been recorded: SUCCESS is written just before.
-    is_damaged = run.is_damaged or folder.has_success()
+    is_damaged = run.is_damaged or os.path.lexists(os.path.join(folder.path, SUCCESS))
     # Without a request, there may be more replicas than those in `run`.
     is_unknown = is_damaged and run.request is None
     if _has_succeeded(run.replicas, run.cancelled.get(None)) and not is_unknown:

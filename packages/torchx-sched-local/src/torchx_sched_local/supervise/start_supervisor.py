@@ -185,17 +185,15 @@ def main(argv: list[str]) -> int:
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
-    match argv:
-        case ["reap", path, journal, app_id, began]:
-            from torchx_sched_local.supervise.reap import reap
+    command, path, journal, app_id, *began = argv
+    folder = AppFolder(path, int(journal))
+    if command == "reap":
+        from torchx_sched_local.supervise.reap import reap
 
-            reap(AppFolder(path, int(journal)), app_id, int(began))
-            return 0
-        case ["run", path, journal, app_id]:
-            os.set_inheritable(int(journal), False)  # the replicas must not share the lock
-            return _run(AppFolder(path, int(journal)), app_id)
-    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
-    return 2
+        reap(folder, app_id, int(began[0]))
+        return 0
+    os.set_inheritable(int(journal), False)  # the replicas must not share the lock
+    return _run(folder, app_id)
 
 
 def _run(folder: AppFolder, app_id: str) -> int:

@@ -113,18 +113,19 @@ class Supervision:
         popen: Starts a replica.
         local_app: Receives the started replicas and the final state.
         parent: The guard, if it is the parent of this process, all of whose descendants then belong
-            to the app; None if :meth:`start` starts a guard.
+            to the app; None for a new guard.
 
     Attributes:
         run: The app's state.
         folder: The app's folder.
-        guard: The guard; None before :meth:`start`.
-        reactor: The event loop, which the caller runs until the app has ended.
+        guard: The guard.
+        reactor: The event loop. If the guard is the parent, the caller runs it; else, a thread.
         owner: The process that supervises the app, and not a fork of it.
         ended: Set once the app has ended and everything was recorded.
 
     Raises:
         RequestError: A secret is missing, or is not protected from other users.
+        OSError: The guard cannot be started.
     """
 
     def __init__(
@@ -138,7 +139,6 @@ class Supervision:
     ) -> None:
         self.run = run
         self.folder = folder
-        self.guard = parent
         self.owner = os.getpid()
         self.ended = threading.Event()
         self._request = request
@@ -170,6 +170,8 @@ class Supervision:
         self._cancels_itself = False
         self._is_cleaned = False
         self.reactor = Reactor()
+        # The guard starts before the first replica, so that no replica is ever without a guard.
+        self.guard = parent or Guard(folder, run.app_id, run.begun)
         local_app.supervision = self
 
     def record(self, *events: Event) -> None:
@@ -183,7 +185,7 @@ class Supervision:
     # -- The methods below start replicas.
 
     def start(self) -> None:
-        """Start the guard, and the replicas that may start now.
+        """Start the replicas that may start now.
 
         A replica whose program cannot be run is recorded as failed if other replicas run, or if the
         app is an array. If this method raises an error, all started processes have been killed. If
@@ -192,20 +194,22 @@ class Supervision:
         Raises:
             RequestError: None of the programs can be run, or the app's folder cannot be written.
             BackendError: The machine cannot run so many processes, or has another problem.
-            OSError: The guard cannot be started, or the first events cannot be written.
+            OSError: The first events cannot be written.
         """
+        _supervisions.add(self)
         now = time.time()
         self.record(["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now])
         if self._request.attempts and not self.run.ended_attempts:
             self.record(["resume", committed_step(self.run.resume_dir), now])
-        # The guard starts before the first replica, so that no replica is ever without a guard.
-        if self.guard is None:
-            self.guard = Guard(self.folder, self.run.app_id, self.run.begun)
-        _supervisions.add(self)
         try:
+            if not self._adopts:
+                # The thread starts first: if it cannot, no process has been started.
+                thread = threading.Thread(target=self.reactor.run, name="torchx-local", daemon=True)
+                thread.start()
             self.folder.flush()
             self._start_first()
         except BaseException as e:
+            self.reactor.call_soon(self.reactor.stop)
             terminate.terminate_all(self.run.find_processes, grace=0)
             for replica, process in self._running.items():
                 self._kill_unidentified(replica)
@@ -717,8 +721,7 @@ class Supervision:
                 self.record(
                     ["end", AppState.FAILED.value, "its supervision has failed", time.time()]
                 )
-            if self.guard is not None:
-                self.guard.dismiss()
+            self.guard.dismiss()
             self._local_app.set_state(self.run.state)
             self._gpus.close()
             self.ended.set()
@@ -726,8 +729,7 @@ class Supervision:
             with contextlib.suppress(OSError):
                 self.folder.sync()
             self.folder.close()
-            if self.guard is not None:
-                self.guard.wait()
+            self.guard.wait()
             _supervisions.discard(self)
             self.reactor.stop()
 
@@ -789,8 +791,7 @@ def _forget_inherited_apps() -> None:
     # While a forked process has the pipes and the locked journals open, the guards do not notice
     # that the supervisor has died, and its apps seem to be supervised.
     for supervision in list(_supervisions):
-        if supervision.guard is not None:
-            supervision.guard.close_pipe()
+        supervision.guard.close_pipe()
         supervision.folder.close()
     _supervisions.clear()
 
