@@ -447,7 +447,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
         """Describe an app that a subclass started without a supervision."""
-        replicas = [replica for role in app.role_replicas.values() for replica in role]
+        replicas = app.replicas
         if replicas and not is_terminal(app.state):
             if any(replica.is_alive() for replica in replicas):
                 app.set_state(AppState.RUNNING)

@@ -153,6 +153,11 @@ class _LocalAppDef:
         #: None if a subclass started the app without a supervision.
         self.supervision: Supervision | None = None
 
+    @property
+    def replicas(self) -> list[_LocalReplica]:
+        """The replicas that were started, role by role."""
+        return [replica for role in self.role_replicas.values() for replica in role]
+
     def add_replica(self, role_name: str, replica: _LocalReplica) -> None:
         """Add a started replica; it replaces the replica of an earlier attempt."""
         replicas = self.role_replicas.setdefault(role_name, [])
@@ -181,13 +186,12 @@ class _LocalAppDef:
             self.supervision.cancel_soon()
             self.supervision.wait_for_end()
             return
-        replicas = [replica for role in self.role_replicas.values() for replica in role]
-        for replica in replicas:
+        for replica in self.replicas:
             replica.signal(signal.SIGTERM)
         from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS
 
         deadline = time.monotonic() + GRACE_SECONDS
-        for replica in replicas:
+        for replica in self.replicas:
             if not replica.ends_within(deadline - time.monotonic()):
                 replica.signal(signal.SIGKILL)
                 replica.proc.wait()
@@ -199,25 +203,22 @@ class _LocalAppDef:
         deadline = None if timeout is None else time.monotonic() + timeout
         return all(
             replica.ends_within(None if deadline is None else deadline - time.monotonic())
-            for role in self.role_replicas.values()
-            for replica in role
+            for replica in self.replicas
         )
 
     def close(self) -> None:
         """Terminate all replicas, close their files, and write the file ``SUCCESS``."""
         self.kill()
         if self.supervision is None:
-            for role in self.role_replicas.values():
-                for replica in role:
-                    replica.close_files()
+            for replica in self.replicas:
+                replica.close_files()
             self._write_success()
 
     def get_structured_error_msg(self) -> str:
         """Return the first error that a replica wrote, as compact JSON, or ``<NONE>``."""
         from torchx_sched_local.describe import first_error
 
-        replicas = [replica for role in self.role_replicas.values() for replica in role]
-        return first_error(replica.error_file for replica in replicas)
+        return first_error(replica.error_file for replica in self.replicas)
 
     def _write_success(self) -> None:
         from torchx_kit.atomic_files import write_atomically
