@@ -394,6 +394,23 @@ def test_app_that_ran_at_a_restart_of_the_machine_has_failed(
     assert found.msg == "the machine restarted while the app ran"
 
 
+def test_app_that_had_not_begun_when_the_machine_restarted_has_failed(
+    home: Path, other: LocalScheduler
+) -> None:
+    scheduler = create_scheduler("test")
+    app_id = submit(scheduler, sh("true"), requeue=True)
+    finish(scheduler, app_id)
+    folder = home / "local" / "test" / app_id
+    wait_for(lambda: not AppFolder(str(folder)).is_locked())  # until the guard has ended
+    (folder / "SUCCESS").unlink()
+    journal = folder / ".torchx" / "journal"
+    app, request, *_ = read_records(journal)
+    app[1]["starter"]["boot"] = "an earlier boot"
+    journal.write_bytes(records.encode(app) + records.encode(request))
+    found = other.describe(app_id)
+    assert (found.state, found.msg) == (AppState.FAILED, "the machine restarted while the app ran")
+
+
 def test_app_of_another_machine_cannot_be_cancelled_here(home: Path, other: LocalScheduler) -> None:
     app_id = abandoned_app(home, node="elsewhere", boot="theirs")
     assert other.describe(app_id).state == AppState.RUNNING

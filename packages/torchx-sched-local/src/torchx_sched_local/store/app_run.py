@@ -296,8 +296,9 @@ class AppRun:
 
     def was_interrupted(self) -> bool:
         """Return True if the machine restarted while the app ran, and it does not run again yet."""
-        was_restarted = bool(self.boot) and self.boot != process_table.boot_id()
-        return was_restarted or (self.supervisor is None and self.num_restarts > 0)
+        if self.supervisor is None:
+            return self.num_restarts > 0
+        return bool(self.boot) and self.boot != process_table.boot_id()
 
     def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
         # The app was submitted, or the machine restarted, so that none of its processes lives.
