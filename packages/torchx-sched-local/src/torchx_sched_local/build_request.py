@@ -44,6 +44,8 @@ def build_request(
             returns the PATH of the replicas.
         index: If the app is an element of an array, its index; ``log_dir`` is the array's folder.
     """
+    # Calling the provider for each replica is slower.
+    has_own_way = type(provider).get_replica_param is not ImageProvider.get_replica_param
     folders = fit_names((role.name for role in app.roles), FILE)
     role_params: dict[str, list[ReplicaParam]] = {}
     role_log_dirs: dict[str, list[str]] = {}
@@ -56,14 +58,14 @@ def build_request(
         if index is not None:
             pet_log_dir = f"{pet_log_dir}/{index}"
         cwd = provider.get_cwd(role.image)
+        program = provider.get_entrypoint(values.img_root, role)
         search_paths: dict[str | None, str] = {}
         params: list[ReplicaParam] = []
         log_dirs: list[str] = []
         for k in range(role.num_replicas):
             values.replica_id = str(k)
             replica_folder = f"{folder}/{k if index is None else index}"
-            rendered = template.render(values)
-            env = rendered.env
+            env = template.env(values)
             path = env.get("PATH")
             if path not in search_paths:
                 search_paths[path] = search_path(path, cwd)
@@ -71,8 +73,18 @@ def build_request(
             env[ENV_RANK0_HOST] = "localhost"
             env.setdefault(ENV_ERROR_FILE, f"{replica_folder}/{ERROR_FILE}")
             env.setdefault(ENV_PET_LOG_DIR, pet_log_dir)
-            logs = (f"{replica_folder}/{name}" for name in (STDOUT_LOG, STDERR_LOG, COMBINED_LOG))
-            params.append(provider.get_replica_param(values.img_root, rendered, *logs))
+            logs = (
+                f"{replica_folder}/{STDOUT_LOG}",
+                f"{replica_folder}/{STDERR_LOG}",
+                f"{replica_folder}/{COMBINED_LOG}",
+            )
+            if has_own_way:
+                rendered = template.render(values)
+                rendered.env = env
+                param = provider.get_replica_param(values.img_root, rendered, *logs)
+            else:
+                param = ReplicaParam([program, *template.args(values)], env, *logs, cwd)
+            params.append(param)
             log_dirs.append(replica_folder)
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs

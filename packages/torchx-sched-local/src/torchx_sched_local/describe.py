@@ -55,11 +55,10 @@ def describe(run: AppRun, app: AppDef | None) -> DescribeAppResponse:
 
 def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]:
     """Return the paths of the error files that exist, by role and replica."""
-    if request is None:
-        return {}
+    all_params = {} if request is None else request.role_params
     paths = {
         (role, k): param.env.get(ENV_ERROR_FILE, "")
-        for role, params in request.role_params.items()
+        for role, params in all_params.items()
         for k, param in enumerate(params)
     }
     return {replica: path for replica, path in paths.items() if os.path.isfile(path)}

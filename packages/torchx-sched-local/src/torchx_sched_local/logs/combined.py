@@ -111,8 +111,8 @@ class ReplicaLogs:
         record = (time.time(), self._out.copied, self._err.copied, self._size)
         self._append_to(os.path.join(os.path.dirname(self._combined), ATTEMPTS), record)
 
-    def merge(self, final: bool = False) -> bool:
-        """Merge the new whole lines, and return True if there were any.
+    def merge(self, final: bool = False) -> None:
+        """Merge the new whole lines.
 
         Args:
             final: Merge incomplete last lines, too.
@@ -121,7 +121,7 @@ class ReplicaLogs:
             OSError: ``combined.log`` cannot be written.
         """
         if not any(source.has_changed() for source in self._sources):
-            return False
+            return
         merger = LineMerger(self._sources, self._write)
         now = time.time()
         before = self._size
@@ -141,7 +141,6 @@ class ReplicaLogs:
             raise
         if self._size > before:
             self._last = (now, self._out.copied, self._err.copied, self._size)
-        return self._size > before
 
     def _write(self, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT

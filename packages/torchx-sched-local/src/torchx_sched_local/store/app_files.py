@@ -83,21 +83,11 @@ class AppFiles:
         with closing_fd(open_parent(above, levels=1 if is_in_session else 0)) as parent:
             try:
                 os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-                self._fd = _open_own(name, self.path, parent)
+                self._fd = open_own(name, self.path, parent)
             except OSError as e:
                 e.filename = self.path
                 raise
         os.mkdir(PRIVATE, 0o700, dir_fd=self._fd)
-
-    def hold(self) -> None:
-        """Keep the folder open until :meth:`close`, so that nobody can replace it.
-
-        Raises:
-            OSError: The folder cannot be opened.
-            UnsafeFolderError: Another user owns the folder or may write to it.
-        """
-        if self._fd < 0:
-            self._fd = _open_own(self.path, self.path)
 
     def close(self) -> None:
         """Close the folder; may be called more than once."""
@@ -116,7 +106,7 @@ class AppFiles:
         if self._fd >= 0:
             yield self._fd
         else:
-            with closing_fd(_open_own(self.path, self.path)) as fd:
+            with closing_fd(open_own(self.path, self.path)) as fd:
                 yield fd
 
     # -- The methods below read and change the content of the folder.
@@ -279,7 +269,7 @@ def open_parent(path: str, levels: int) -> int:
     return _checked(fd, path, distrust(status))
 
 
-def _open_own(name: str, path: str, parent: int | None = None) -> int:
+def open_own(name: str, path: str, parent: int | None = None) -> int:
     """Open a folder by its name in a parent folder, if it is this user's; ``path`` is its path."""
     fd = _open(name, path, parent)
     status = os.fstat(fd)

@@ -41,7 +41,7 @@ from torchx_sched_local.request import (
     request_to_dict,
 )
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_files import AppFiles, closing_fd, delete_content
+from torchx_sched_local.store.app_files import AppFiles, closing_fd, delete_content, open_own
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
@@ -116,13 +116,20 @@ class AppFolder(AppFiles):
         Raises:
             OSError: The journal cannot be written, or there is no room for the app's end.
         """
-        self._reserve_room(_room_for(request))
+        room = _room_for(request)
+        with closing_fd(self.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, room)
+            else:
+                write_all(fd, bytes(room))
         self.open_journal()
         self.append(["app", app, app["created"]])
         self.append(["request", request_to_dict(request), app["created"]])
 
     def open_journal(self, blocking: bool = True) -> None:
         """Open the journal for writing, create it if it is missing, and lock it.
+
+        The folder stays open until :meth:`close`, so that nobody can replace it.
 
         The processes that inherit the descriptor share the lock: the submitting process, the
         supervisor and its guard. The kernel releases the lock when the last of them has closed the
@@ -135,7 +142,8 @@ class AppFolder(AppFiles):
             BlockingIOError: ``blocking`` is False, and another process has locked the journal.
             OSError: The journal cannot be opened or locked, or the folder belongs to another user.
         """
-        self.hold()
+        if self._fd < 0:
+            self._fd = open_own(self.path, self.path)
         if self._journal_fd < 0:
             self._journal_fd = self.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             fcntl.flock(self._journal_fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
@@ -290,13 +298,6 @@ class AppFolder(AppFiles):
             if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
                 os.rmdir(self.path)
         self.close()
-
-    def _reserve_room(self, size: int) -> None:
-        with closing_fd(self.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
-            else:
-                write_all(fd, bytes(size))
 
     # -- The methods below only read the folder.
 
