@@ -447,11 +447,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
         """Describe an app that a subclass started without a supervision."""
-        replicas = app.replicas
-        if replicas and not is_terminal(app.state):
-            if any(replica.is_alive() for replica in replicas):
+        if app.replicas and not is_terminal(app.state):
+            if any(replica.is_alive() for replica in app.replicas):
                 app.set_state(AppState.RUNNING)
-            elif any(replica.failed() for replica in replicas):
+            elif any(replica.failed() for replica in app.replicas):
                 app.set_state(AppState.FAILED)
             else:
                 app.set_state(AppState.SUCCEEDED)
@@ -591,9 +590,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _delete_existing(self, app_id: str) -> None:
         """End an app and delete its folder."""
         stored = self._stored(app_id)
-        if stored is None:
-            self._cancel_existing(app_id)  # a subclass may have started it without a record
-        else:
+        # A subclass may have started it without a record, or started other things than processes.
+        if stored is None or self._own_app(app_id) is not None:
+            self._cancel_existing(app_id)
+        if stored is not None:
             stored.delete()
         self._apps.pop(app_id, None)
 
@@ -624,8 +624,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Returns:
             False if no app has ended.
         """
-        apps = list(self._apps.values())
-        ended = [app for app in apps if is_terminal(app.state) or not app.is_own()]
+        ended = [
+            app for app in list(self._apps.values()) if is_terminal(app.state) or not app.is_own()
+        ]
         if not ended:
             return False
         self._apps.pop(min(ended, key=lambda app: app.last_updated).id, None)
