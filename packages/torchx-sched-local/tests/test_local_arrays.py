@@ -217,6 +217,18 @@ def test_a_gpu_belongs_to_one_job_at_a_time(
     assert [lines(scheduler, both, k=k) for k in range(2)] == [["0\n"], ["1\n"]]
 
 
+def test_a_job_that_waits_for_gpus_is_cancelled_by_another_scheduler(
+    scheduler: LocalScheduler, two_gpus: str
+) -> None:
+    cfg = {"auto_set_cuda_visible_devices": True}
+    first = scheduler.schedule(scheduler.submit_dryrun(gpu_app("sleep 600", 2), cfg))
+    waiting = scheduler.schedule(scheduler.submit_dryrun(gpu_app("true", 2), cfg))
+    assert scheduler.describe(waiting).state == AppState.PENDING
+    create_scheduler("other").cancel(waiting)
+    assert scheduler.describe(waiting).state == AppState.CANCELLED
+    assert scheduler.describe(first).state == AppState.RUNNING
+
+
 def test_a_job_that_cannot_start_releases_its_gpus(
     scheduler: LocalScheduler, two_gpus: str
 ) -> None:

@@ -21,7 +21,7 @@ from local_helpers import finish, is_running, lines, python, read_pids, run, sh,
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_folder import AppFolder
+from torchx_sched_local.store.app_folder import AppFolder, rebuilt_app
 from torchx_sched_local.store.app_run import DAMAGED, AppRun
 from torchx_sched_local.store.pruning import unused_apps
 from torchx_sched_local.store.stored_app import StoredApp
@@ -322,7 +322,7 @@ def test_app_of_a_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> 
 
 
 def read_records(journal: Path) -> list[list[Any]]:
-    return [records.decode(line) for line in journal.read_bytes().splitlines() if line]
+    return records.decode_lines(journal.read_bytes())[0]
 
 
 def abandoned_app(home: Path, **supervisor: object) -> str:
@@ -353,7 +353,7 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     assert found.state == AppState.CANCELLED
     assert found.msg.startswith("ended with the program that started it (process")
     other.cancel(app_id)
-    assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
+    assert StoredApp.find(app_id)._run.state == AppState.CANCELLED  # the end was recorded
 
 
 def test_app_that_another_process_has_just_begun_to_supervise_has_not_ended(
@@ -394,6 +394,23 @@ def test_app_that_ran_at_a_restart_of_the_machine_has_failed(
     assert found.msg == "the machine restarted while the app ran"
 
 
+def test_app_that_had_not_begun_when_the_machine_restarted_has_failed(
+    home: Path, other: LocalScheduler
+) -> None:
+    scheduler = create_scheduler("test")
+    app_id = submit(scheduler, sh("true"), requeue=True)
+    finish(scheduler, app_id)
+    folder = home / "local" / "test" / app_id
+    wait_for(lambda: not AppFolder(str(folder)).is_locked())  # until the guard has ended
+    (folder / "SUCCESS").unlink()
+    journal = folder / ".torchx" / "journal"
+    app, request, *_ = read_records(journal)
+    app[1]["starter"]["boot"] = "an earlier boot"
+    journal.write_bytes(records.encode(app) + records.encode(request))
+    found = other.describe(app_id)
+    assert (found.state, found.msg) == (AppState.FAILED, "the machine restarted while the app ran")
+
+
 def test_app_of_another_machine_cannot_be_cancelled_here(home: Path, other: LocalScheduler) -> None:
     app_id = abandoned_app(home, node="elsewhere", boot="theirs")
     assert other.describe(app_id).state == AppState.RUNNING
@@ -415,20 +432,17 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
         journal.write_bytes(text[:cut])
         events, position, is_damaged = folder.read_events(0)
         assert not is_damaged
-        complete = list(filter(None, text[:cut].split(b"\n")[:-1]))
-        assert len(events) == max(0, len(complete) - 2)  # two records are the app and its request
+        assert len(events) == len(list(filter(None, text[:cut].split(b"\n")[:-1])))
         assert position == text[:cut].rfind(b"\n") + 1
-        assert folder.read_end() is None
-        run = AppRun(app_id, {"main": 1})
-        for event in events:
-            run.apply(event)
+        run, _ = folder.read()
+        assert not (events and run.is_damaged)
         assert run.state == AppState.RUNNING
     journal.write_bytes(text)
-    assert folder.read_end()[0] == AppState.SUCCEEDED
+    assert folder.read()[0].state == AppState.SUCCEEDED
 
 
 def test_events_of_a_later_version_are_ignored() -> None:
-    run = AppRun("app", {"main": 1})
+    run = AppRun(rebuilt_app("app", {"main": 1}))
     run.apply(["a new kind", 1, 2, 3])
     run.apply(["start", 0, 0, 12, 34, 5.0])
     assert run.replicas[0].state == AppState.RUNNING

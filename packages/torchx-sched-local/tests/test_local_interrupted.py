@@ -383,7 +383,7 @@ def test_outcome_is_kept_on_a_disk_that_is_full_until_the_room_is_released(
     with monkeypatch.context() as patch:
         patch.setattr(app_folder, "write_all", full_while_reserved)
         if not has_success:
-            patch.setattr(app_folder.AppFolder, "write_success", full_disk)
+            patch.setattr(app_files.AppFiles, "write_file", full_disk)
         assert finish(scheduler, app_id).state == AppState.FAILED
     assert (folder / "SUCCESS").exists() == has_success
     found = create_scheduler("other").describe(app_id)
@@ -397,7 +397,7 @@ def test_lost_outcome_is_reported(
 ) -> None:
     app_id = submit(scheduler, sh("true"))
     with monkeypatch.context() as patch:
-        patch.setattr(app_folder.AppFolder, "append", full_disk)
+        patch.setattr(app_folder.AppFolder, "flush", full_disk)
         finish(scheduler, app_id)
     assert f"other processes cannot see that app {app_id} is SUCCEEDED" in caplog.text
     # Others see the end when the guard has ended. The exit code may have been written before.

@@ -203,20 +203,21 @@ def test_short_job_needs_no_times_file(scheduler: LocalScheduler, home: Path) ->
 def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
-    files = AppFiles(str(tmp_path))
-    files.hold()
+    folder = tmp_path / "app"
+    files = AppFiles(str(folder))
+    files.create("")
     logs = ReplicaLogs(
         files,
-        *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")),
+        *(str(folder / f"{name}.log") for name in ("stdout", "stderr", "combined")),
     )
-    with (tmp_path / "stdout.log").open("ab", buffering=0) as log:
+    with (folder / "stdout.log").open("ab", buffering=0) as log:
         for _ in range(1000):
             log.write(b"x\n")
             logs.merge()
             clock[0] += 0.01
-    logs.finish()
-    assert (tmp_path / ".times").stat().st_size / 32 < 250
-    times = RecordedTimes(str(tmp_path), "stdout.log")
+    logs.merge(final=True)
+    assert (folder / ".times").stat().st_size / 32 < 250
+    times = RecordedTimes(str(folder), "stdout.log")
     assert abs(times.written_before(1005.0) / 2 - 500) <= 11
 
 
@@ -232,8 +233,9 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     monkeypatch.setattr(time, "time", lambda: clock[0])
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
     written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
-    files = AppFiles(str(tmp_path))
-    files.hold()
+    folder = tmp_path / "app"
+    files = AppFiles(str(folder))
+    files.create("")
     logs = ReplicaLogs(files, *paths)
     for i in range(300):
         path = choice.choice(paths[:2])
@@ -248,7 +250,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
         file.write("stdout.log torn")
     again = ReplicaLogs(files, *paths)
     again.recover()
-    again.finish()
+    again.merge(final=True)
     merged = Path(paths[2]).read_text().splitlines(keepends=True)
     for path, expected in written.items():
         assert [line for line in merged if line.startswith(os.path.basename(path))] == expected

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from local_helpers import is_running, read_pids
 from patience import wait_for
 from torchx_sched_local.supervise.processes import process_table, replica_processes
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
-from torchx_sched_local.supervise.processes.replica_processes import Leader, Marks, ProcessId
+from torchx_sched_local.supervise.processes.replica_processes import Leader, ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError
 
@@ -35,11 +35,12 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-NOBODY = Marks(lambda token: False, lambda path: False)
+def nobody(pid: int) -> bool:
+    return False
 
 
-def token_mark(token: str) -> Marks:
-    return Marks(token.__eq__, lambda path: False)
+def token_mark(token: str) -> Callable[[int], bool]:
+    return lambda pid: token in process_table.read_tokens(pid)
 
 
 def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
@@ -65,8 +66,8 @@ def test_process_with_a_reused_pid_is_never_signalled(
     real = replica_processes.identify(sleeper.pid)
     for start in (real.start - 1, real.start + 1, 0):
         assert not replica_processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
-        leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
-        assert replica_processes.find_processes([leader], NOBODY, 0) == set()
+        leader = Leader(ProcessId(real.pid, start), reaped=real.start)
+        assert replica_processes.find_processes([leader], nobody, 0) == set()
     time.sleep(0.05)
     assert sleeper.poll() is None
     assert replica_processes.send_signal(real, signal.SIGKILL)
@@ -78,44 +79,45 @@ def test_process_with_a_reused_pid_is_never_signalled(
 def test_processes_of_the_kernel_and_init_are_never_found(
     monkeypatch: pytest.MonkeyPatch, pid: int, start: int
 ) -> None:
-    # A process that entered a container from outside has session 0 and group 0, like the kernel.
+    # A process that entered a container from outside has session 0, like the kernel.
     table = {
-        1: process_table.ProcessInfo(1, 0, 0, 0, "S"),
-        2: process_table.ProcessInfo(1, 0, 0, 0, "S"),
-        77: process_table.ProcessInfo(50, 1, 77, 0, "S"),
-        78: process_table.ProcessInfo(50, 1, 0, 78, "S"),
-        79: process_table.ProcessInfo(50, 1, 1, 1, "S"),
+        1: process_table.ProcessInfo(1, 0, 0, "S"),
+        2: process_table.ProcessInfo(1, 0, 0, "S"),
+        77: process_table.ProcessInfo(50, 1, 0, "S"),
+        78: process_table.ProcessInfo(50, 1, 78, "S"),
+        79: process_table.ProcessInfo(50, 1, 1, "S"),
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
-    leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
-    assert replica_processes.find_processes([leader], NOBODY, 0) == set()
+    leader = Leader(ProcessId(pid, start), reaped=100)
+    assert replica_processes.find_processes([leader], nobody, 0) == set()
     assert not replica_processes.send_signal(ProcessId(pid, start), 0)
 
 
 def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     me = os.getpid()
     table = {
-        50: process_table.ProcessInfo(60, 1, 50, 50, "S"),
-        51: process_table.ProcessInfo(30, 50, 50, 50, "S"),
-        52: process_table.ProcessInfo(61, 50, 50, 50, "S"),
-        53: process_table.ProcessInfo(30, 1, 53, 53, "S"),
-        me: process_table.ProcessInfo(61, 50, 50, 50, "S"),
+        50: process_table.ProcessInfo(60, 1, 50, "S"),
+        51: process_table.ProcessInfo(30, 50, 50, "S"),
+        52: process_table.ProcessInfo(61, 50, 50, "S"),
+        53: process_table.ProcessInfo(30, 1, 53, "S"),
+        me: process_table.ProcessInfo(61, 50, 50, "S"),
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
-    found = replica_processes.find_processes([Leader(ProcessId(50, 60), "t")], token_mark("t"), 40)
+    found = replica_processes.find_processes([Leader(ProcessId(50, 60))], token_mark("t"), 40)
     assert {process.pid for process in found} == {50, 52}
 
 
 def test_app_without_a_known_start_has_the_processes_of_its_records(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
+    from torchx_sched_local.store.app_folder import rebuilt_app
     from torchx_sched_local.store.app_run import AppRun
 
     begun = replica_processes.identify(sleeper.pid).start
     for start, found in ((begun, {ProcessId(sleeper.pid, begun)}), (begun + 1, set())):
-        run = AppRun("another-app", {"main": 1})
+        run = AppRun(rebuilt_app("another-app", {"main": 1}))
         run.apply(["start", 0, 0, sleeper.pid, start, 1.0])
         assert run.find_processes() == found
 
@@ -164,7 +166,7 @@ def test_a_process_in_the_midst_of_execve_has_its_token() -> None:
     assert found == {("app/0/0",)}
 
 
-def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
+def test_session_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader = subprocess.Popen(
         ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}
     )
@@ -173,12 +175,11 @@ def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader.wait()
     reaped = process_table.now() + 1
     try:
-        found = replica_processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
+        found = replica_processes.find_processes([Leader(identity, reaped)], nobody, 0)
         assert {process.pid for process in found} == {pid}
-        assert replica_processes.has_left_processes([Leader(identity, "x", reaped)], NOBODY)
-        # If all members of a group started after the leader's end, the group's id was reused.
+        # If all members of a session started after the leader's end, the session's id was reused.
         assert (
-            replica_processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
+            replica_processes.find_processes([Leader(identity, identity.start - 1)], nobody, 0)
             == set()
         )
     finally:
@@ -197,30 +198,12 @@ def test_terminate_all_ends_processes_that_start_meanwhile(tmp_path: Path) -> No
     read_pids(tmp_path / "pid")
     identity = replica_processes.identify(leader.pid)
     terminate_all(
-        lambda: replica_processes.find_processes([Leader(identity, "t")], token_mark("t"), 0),
+        lambda: replica_processes.find_processes([Leader(identity)], token_mark("t"), 0),
         grace=5,
     )
     leader.wait(120)
     [late] = read_pids(tmp_path / "late")
     assert not is_running(late)
-
-
-def test_no_processes_are_left_after_the_end_of_the_leader() -> None:
-    done = subprocess.Popen(["true"], start_new_session=True)
-    identity = replica_processes.identify(done.pid)
-    done.wait()
-    ended = [Leader(identity, "t", process_table.now())]
-    assert not replica_processes.has_left_processes(ended, token_mark("t"))
-
-
-def test_too_many_open_files_count_as_processes_that_are_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> Iterator[int]:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(process_table, "pids_of_user", fail)
-    assert replica_processes.has_left_processes([], NOBODY)
 
 
 def test_processes_are_found_by_psutil_where_there_is_no_proc(
@@ -235,12 +218,12 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     assert not replica_processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
     me = process_table.process_info(os.getpid())
     assert me is not None
-    assert (me.parent, me.group, me.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
+    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
     assert process_table.process_info(2**22 + 1) is None
     assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
     assert process_table.read_tokens(2**22 + 1) == []
-    assert sleeper.pid in set(process_table.pids_of_user())
-    by_leader = replica_processes.find_processes([Leader(identity, "app/0/0")], NOBODY, 0)
+    assert sleeper.pid in process_table.all_processes()
+    by_leader = replica_processes.find_processes([Leader(identity)], nobody, 0)
     by_token = replica_processes.find_processes([], token_mark("app/0/0"), 0)
     assert by_leader == by_token == {identity}
     sleeper.kill()

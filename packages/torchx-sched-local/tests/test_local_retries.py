@@ -155,8 +155,8 @@ import os, signal
 from torchx_sched_local.scheduler import create_scheduler
 from torchx_sched_local.supervise.supervision import Supervision
 import torchx_specs as specs
-def die_at_a_restart(self, index):
-    if self.run.replica(*index).restarts >= 0:
+def die_at_a_restart(self, replica):
+    if replica.restarts >= 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0
 Supervision.begin_attempt = die_at_a_restart

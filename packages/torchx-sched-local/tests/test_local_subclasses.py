@@ -341,6 +341,8 @@ def test_subclass_may_start_something_else_than_a_process(
         else:
             expected = AppState.FAILED if exit_code else AppState.SUCCEEDED
         assert finish(scheduler, app_id).state == expected
+        scheduler.delete(submit(scheduler, Role("main", image="", entrypoint="x")))
+        assert [app.app_id for app in scheduler.list()] == [app_id]
     finally:
         scheduler.close()
 

@@ -18,6 +18,7 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import terminate
+from torchx_sched_local.supervise.reactor import Reactor
 from torchx_specs import AppState
 
 # This script consists of a leader that starts three long processes: a child, a daemon in its own
@@ -52,12 +53,11 @@ def test_cancel_ends_every_descendant(scheduler: LocalScheduler, tmp_path: Path)
 
 
 class StoppedReactor:
-    """Pauses the reactor of a scheduler between two events, until ``go_on`` is called."""
+    """Pauses a reactor between two events, until ``go_on`` is called."""
 
-    def __init__(self, scheduler: LocalScheduler) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self._is_stopped, self._go = threading.Event(), threading.Event()
-        assert scheduler._reactor is not None
-        scheduler._reactor.call_soon(self._stop)
+        reactor.call_soon(self._stop)
         self._is_stopped.wait(60)
 
     def _stop(self) -> None:
@@ -76,7 +76,7 @@ def test_app_whose_replicas_ended_with_0_before_the_cancellation_has_succeeded(
     script = f"until [ -e '{go}' ]; do sleep 0.01; done; exit {code}"
     app_id = submit(scheduler, sh(script, num_replicas=3))
     local_app = scheduler._apps[app_id]
-    stopped = StoppedReactor(scheduler)
+    stopped = StoppedReactor(local_app.supervision.reactor)
     go.touch()
     pids = [replica.process.pid for replica in local_app.supervision.run.replicas]
     wait_for(lambda: not any(map(is_running, pids)))

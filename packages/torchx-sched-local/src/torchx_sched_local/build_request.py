@@ -44,6 +44,8 @@ def build_request(
             returns the PATH of the replicas.
         index: If the app is an element of an array, its index; ``log_dir`` is the array's folder.
     """
+    # Calling the provider for each replica is slower.
+    has_own_way = type(provider).get_replica_param is not ImageProvider.get_replica_param
     folders = fit_names((role.name for role in app.roles), FILE)
     role_params: dict[str, list[ReplicaParam]] = {}
     role_log_dirs: dict[str, list[str]] = {}
@@ -51,12 +53,12 @@ def build_request(
         role = _copy(original)
         values = macros.Values(provider.fetch_role(role), app_id, "0", ENV_RANK0_HOST)
         template = RoleTemplate(role)
-        make_param = _param_factory(provider, values.img_root, template)
         folder = os.path.join(log_dir, folders[role.name])
         pet_log_dir = os.path.join(log_dir, "torchelastic", folders[role.name])
         if index is not None:
             pet_log_dir = f"{pet_log_dir}/{index}"
         cwd = provider.get_cwd(role.image)
+        program = provider.get_entrypoint(values.img_root, role)
         search_paths: dict[str | None, str] = {}
         params: list[ReplicaParam] = []
         log_dirs: list[str] = []
@@ -71,7 +73,18 @@ def build_request(
             env[ENV_RANK0_HOST] = "localhost"
             env.setdefault(ENV_ERROR_FILE, f"{replica_folder}/{ERROR_FILE}")
             env.setdefault(ENV_PET_LOG_DIR, pet_log_dir)
-            params.append(make_param(values, env, replica_folder))
+            logs = (
+                f"{replica_folder}/{STDOUT_LOG}",
+                f"{replica_folder}/{STDERR_LOG}",
+                f"{replica_folder}/{COMBINED_LOG}",
+            )
+            if has_own_way:
+                rendered = template.render(values)
+                rendered.env = env
+                param = provider.get_replica_param(values.img_root, rendered, *logs)
+            else:
+                param = ReplicaParam([program, *template.args(values)], env, *logs, cwd)
+            params.append(param)
             log_dirs.append(replica_folder)
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs
@@ -86,9 +99,8 @@ def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> Non
     """
     setup: Any = cfg.get("setup")
     if setup:
-        for params in request.role_params.values():
-            for param in params:
-                param.args = setup_command(setup, param.args, "bash")
+        for param in request.params:
+            param.args = setup_command(setup, param.args, "bash")
     if cfg.get("time"):
         request.time_limit = limit_option("time", str(cfg["time"]))
 
@@ -103,9 +115,8 @@ def add_attempts(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
     request.attempts = attempt_rules(cfg)
     if resume_dir:
         path = os.path.abspath(str(resume_dir).replace(macros.app_id, request.app_id))
-        for params in request.role_params.values():
-            for param in params:
-                param.env[ENV_TORCHX_RESUME_DIR] = path
+        for param in request.params:
+            param.env[ENV_TORCHX_RESUME_DIR] = path
 
 
 def join_path(*paths: str | None) -> str:
@@ -144,44 +155,3 @@ def _copy(role: Role) -> Role:
     new.args = list(role.args)
     new.env = dict(role.env)
     return new
-
-
-def _param_factory(
-    provider: ImageProvider, img_root: str, template: RoleTemplate
-) -> Callable[[macros.Values, dict[str, str], str], ReplicaParam]:
-    """Return a function that makes the parameters of one replica.
-
-    The returned function calls ``provider.get_replica_param``, which is slower, only if the
-    provider overrides this method.
-    """
-    if type(provider).get_replica_param is not ImageProvider.get_replica_param:
-
-        def make_by_provider(
-            values: macros.Values, env: dict[str, str], folder: str
-        ) -> ReplicaParam:
-            rendered = template.render(values)
-            rendered.env = env
-            return provider.get_replica_param(
-                img_root,
-                rendered,
-                f"{folder}/{STDOUT_LOG}",
-                f"{folder}/{STDERR_LOG}",
-                f"{folder}/{COMBINED_LOG}",
-            )
-
-        return make_by_provider
-
-    program = provider.get_entrypoint(img_root, template.role)
-    cwd = provider.get_cwd(template.role.image)
-
-    def make_param(values: macros.Values, env: dict[str, str], folder: str) -> ReplicaParam:
-        return ReplicaParam(
-            [program, *template.args(values)],
-            env,
-            f"{folder}/{STDOUT_LOG}",
-            f"{folder}/{STDERR_LOG}",
-            f"{folder}/{COMBINED_LOG}",
-            cwd,
-        )
-
-    return make_param

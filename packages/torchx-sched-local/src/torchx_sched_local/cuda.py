@@ -7,10 +7,14 @@ import functools
 import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_specs.model.app import AppDef
+
+if TYPE_CHECKING:
+    from torchx_sched_local.store.app_run import ReplicaRun
 
 ENV_CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 # The driver's description of each GPU, and the folder of the devices.
@@ -108,20 +112,19 @@ class GpuClaims:
     def __init__(self, request: PopenRequest) -> None:
         self._counts = request.gpus or {}
         self._params = request.role_params
-        self._held: dict[tuple[str, int], dict[str, int]] = {}
+        self._held: dict[ReplicaRun, dict[str, int]] = {}
 
-    def claim(self, replicas: list[tuple[str, int]]) -> bool:
+    def claim(self, replicas: Sequence[ReplicaRun]) -> bool:
         """Claim the GPUs of all these replicas, or of none; return False if too few are free.
 
-        Args:
-            replicas: Roles and indices. A replica that has its GPUs already keeps them.
+        A replica that has its GPUs already keeps them.
         """
-        needed = {r: self._counts.get(r[0], 0) for r in replicas if r not in self._held}
+        needed = {r: self._counts.get(r.role, 0) for r in replicas if r not in self._held}
         total = sum(needed.values())
         if not total:
             return True
         own = {gpu for held in self._held.values() for gpu in held}
-        first = self._params[replicas[0][0]][replicas[0][1]].env
+        first = self._params[replicas[0].role][replicas[0].id].env
         # The GPUs of the request come first.
         wanted = first.get(ENV_CUDA_VISIBLE_DEVICES, "").split(",")
         paths = _device_paths()
@@ -141,12 +144,12 @@ class GpuClaims:
             del gpus[:count]
         return True
 
-    def environment(self, replica: tuple[str, int]) -> Mapping[str, str]:
+    def environment(self, replica: ReplicaRun) -> Mapping[str, str]:
         """Return the variables by which a replica sees its GPUs only."""
         held = self._held.get(replica)
         return {ENV_CUDA_VISIBLE_DEVICES: ",".join(held)} if held else {}
 
-    def release(self, replica: tuple[str, int]) -> None:
+    def release(self, replica: ReplicaRun) -> None:
         """Release the GPUs of a replica."""
         _close(self._held.pop(replica, {}))
 

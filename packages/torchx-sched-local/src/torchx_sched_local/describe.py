@@ -27,14 +27,14 @@ from torchx_specs.schedulers.api import DescribeAppResponse
 HOST = "localhost"
 
 
-def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> DescribeAppResponse:
+def describe(run: AppRun, app: AppDef | None) -> DescribeAppResponse:
     """Return the description of an app.
 
     Args:
         run: The state of the app and its replicas.
         app: The submitted app, or None if it is not stored.
-        request: The request, or None if it is not stored.
     """
+    request = run.request
     error_files = find_error_files(request)
     return DescribeAppResponse(
         app_id=run.app_id,
@@ -45,25 +45,23 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
         ui_url=None if request is None else f"file://{request.log_dir}",
         metadata=dict(app.metadata) if app else {},
         roles_statuses=_role_statuses(run, error_files),
-        roles=list(app.roles) if app else _roles(run, request),
+        roles=list(app.roles) if app else _roles(run),
         submitted=moment(run.created),
         started=moment(run.started),
         ended=moment(run.last_updated) if is_terminal(run.state) else None,
-        attempts=_attempts(run, request) if request is not None and request.attempts else [],
+        attempts=_attempts(run) if request is not None and request.attempts else [],
     )
 
 
 def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]:
     """Return the paths of the error files that exist, by role and replica."""
-    if request is None:
-        return {}
-    paths = {}
-    for role, params in request.role_params.items():
-        for k, param in enumerate(params):
-            path = param.env.get(ENV_ERROR_FILE)
-            if path and os.path.isfile(path):
-                paths[role, k] = path
-    return paths
+    all_params = {} if request is None else request.role_params
+    paths = {
+        (role, k): param.env.get(ENV_ERROR_FILE, "")
+        for role, params in all_params.items()
+        for k, param in enumerate(params)
+    }
+    return {replica: path for replica, path in paths.items() if os.path.isfile(path)}
 
 
 def first_error(paths: Iterable[str]) -> str:
@@ -119,7 +117,7 @@ def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list
     ]
 
 
-def _attempts(run: AppRun, request: PopenRequest) -> list[AttemptStatus]:
+def _attempts(run: AppRun) -> list[AttemptStatus]:
     steps = run.steps()
     nodes = (run.node,) if run.node else ()
     attempts = [
@@ -143,17 +141,17 @@ def _attempts(run: AppRun, request: PopenRequest) -> list[AttemptStatus]:
                 moment(run.last_updated) if has_ended else None,
                 run.state.name.lower() if has_ended else None,
                 steps[-1],
-                committed_step(request.resume_dir),
+                committed_step(run.resume_dir),
                 nodes,
             )
         )
     return attempts
 
 
-def _roles(run: AppRun, request: PopenRequest | None) -> list[Role]:
+def _roles(run: AppRun) -> list[Role]:
     roles = []
     for name, replicas in run.roles.items():
-        params = request.role_params.get(name) if request else None
+        params = run.request.role_params.get(name) if run.request else None
         program, args = (params[0].args[0], params[0].args[1:]) if params else ("", [])
         roles.append(
             Role(name, image="", entrypoint=program, args=args, num_replicas=len(replicas))

@@ -15,8 +15,14 @@ from torchx_specs.options.run_options import CfgVal
 class ImageProvider(ABC):
     """Resolves the image of a role to a folder, and returns how to start the role's replicas.
 
-    The scheduler creates a provider for each request, with the options as the only argument.
+    The scheduler creates a provider for each request.
+
+    Args:
+        cfg: The options.
     """
+
+    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
+        self._cfg = cfg
 
     def fetch_role(self, role: Role) -> str:
         """Return the folder (``img_root``) of a role's image; an override may change the role."""
@@ -68,9 +74,6 @@ class ImageProvider(ABC):
 class LocalDirectoryImageProvider(ImageProvider):
     """Uses the image as the path of a folder, which becomes the replicas' working directory."""
 
-    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
-        self._cfg = cfg
-
     def fetch(self, image: str) -> str:
         """Return the image, which is the path of a folder.
 
@@ -95,16 +98,16 @@ class LocalDirectoryImageProvider(ImageProvider):
 class CWDImageProvider(ImageProvider):
     """Ignores the image and uses the working directory of this process."""
 
-    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
-        self._cfg = cfg
-
     def fetch(self, image: str) -> str:
         """Return the working directory of this process.
 
         Raises:
             RequestError: The working directory was deleted.
         """
-        return _working_directory()
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            raise RequestError("the working directory was deleted; change to another one") from None
 
     def get_cwd(self, image: str) -> str | None:
         """Return the working directory of this process.
@@ -112,15 +115,8 @@ class CWDImageProvider(ImageProvider):
         Raises:
             RequestError: The working directory was deleted.
         """
-        return _working_directory()
+        return self.fetch(image)
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
         """Return the entrypoint as it is: absolute, on the PATH, or in the working directory."""
         return role.entrypoint
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise RequestError("the working directory was deleted; change to another one") from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules
@@ -65,10 +66,14 @@ class PopenRequest:
     attempts: AttemptRules | None = None
 
     @property
+    def params(self) -> Iterator[ReplicaParam]:
+        """How to start each replica, role by role."""
+        return chain.from_iterable(self.role_params.values())
+
+    @property
     def resume_dir(self) -> str | None:
         """The folder that all attempts share; None if there is none."""
-        params = (param for params in self.role_params.values() for param in params)
-        return next((param.env.get(ENV_TORCHX_RESUME_DIR) for param in params), None)
+        return next((param.env.get(ENV_TORCHX_RESUME_DIR) for param in self.params), None)
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:
@@ -89,16 +94,6 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
     }
     attempts = data["attempts"] and AttemptRules(**data["attempts"])
     return PopenRequest(**{**data, "role_params": role_params, "attempts": attempts})
-
-
-class _More:
-    """Placeholder for the replicas that the text of a request leaves out."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __repr__(self) -> str:
-        return f"... {self._count} more replicas; `-o json` shows all"
 
 
 def format_request(request: Any) -> str:
@@ -122,6 +117,8 @@ def format_request(request: Any) -> str:
 
 
 def _first(items: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Return the converted first items, and a :class:`_More` for the other items."""
+    """Return the converted first items, and a remark on the others."""
     shown = [convert(item) for item in items[:LARGEST_SHOWN]]
-    return [*shown, _More(len(items) - LARGEST_SHOWN)] if len(items) > LARGEST_SHOWN else shown
+    if len(items) > LARGEST_SHOWN:
+        shown.append(f"... {len(items) - LARGEST_SHOWN} more replicas; `-o json` shows all")
+    return shown

@@ -7,10 +7,8 @@ app's processes end with the program that submitted the app, unless the option `
 
 from __future__ import annotations
 
-import atexit
+import functools
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
@@ -68,9 +66,8 @@ if TYPE_CHECKING:
     from torchx_sched_local.arrays import LocalArrays
     from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
-    from torchx_sched_local.store.app_folder import AppFolder
+    from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
-    from torchx_sched_local.supervise.reactor import Reactor
 
 AppId = str
 AppName = str
@@ -166,8 +163,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
     _cache_size: int = 100
     _base_log_dir: str | None = None
     _created_tmp_log_dir: bool = False
-    _reactor: Reactor | None = None
-    _owner: int = 0
 
     def __init__(
         self,
@@ -320,25 +315,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if dryrun_info.request.attempts and (resume_dir := dryrun_info.request.resume_dir):
             make_resume_dir(resume_dir)
         submission = Submission(dryrun_info, self.session_name)
-        if option(dryrun_info, "detach") and self._can_detach():
+        detach = option(dryrun_info, "detach")
+        if detach and type(self) is LocalScheduler:
             submission.start_detached()
             return app_id
-        reactor = self._held_reactor()
-        try:
-            self._apps[app_id] = submission.start_attached(reactor, self._popen)
-        except BaseException:
-            reactor.call_soon(reactor.release)
-            raise
+        if detach:
+            _warn(
+                "the option detach is ignored: only the launcher can start processes as %s does",
+                type(self).__name__,
+            )
+        self._apps[app_id] = submission.start_attached(self._popen)
         return app_id
-
-    def _can_detach(self) -> bool:
-        if type(self) is LocalScheduler:
-            return True
-        _warn(
-            "the option detach is ignored: only the launcher can start processes as %s does",
-            type(self).__name__,
-        )
-        return False
 
     # -- The methods below start a process; subclasses override them.
 
@@ -403,9 +390,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Raises:
             OSError: The file cannot be created, or it exists already (FileExistsError).
         """
-        from torchx_sched_local.supervise.start_replicas import open_log
 
-        return None if file is None else open_log(file, os.O_EXCL)
+        def opener(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_EXCL, 0o666)
+
+        # The process always writes to the end of the file, even if another process truncates it.
+        return None if file is None else FileIO(file, "ab", opener=opener)
 
     def _get_replica_output_handles(
         self, replica_params: ReplicaParam
@@ -414,14 +404,19 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         The :class:`Tee` is None if a supervision merges the files, or if a path is None.
         """
-        from torchx_sched_local.supervise.start_replicas import open_log, output_files
+        out, err, combined = replica_params.stdout, replica_params.stderr, replica_params.combined
+        make, make_supervised = self._get_file_io, getattr(replica_params, "open_log", None)
+        if make_supervised is None:
+            stdout, stderr, merged = make(out), make(err), make(combined)
+            if out is None or err is None or merged is None:
+                return stdout, stderr, None
+            from torchx_kit.logs.streams import Tee
 
-        files = getattr(replica_params, "files", None)
-        if files is None or type(self)._get_file_io is not LocalScheduler._get_file_io:
-            return output_files(replica_params, self._get_file_io)
-        return output_files(
-            replica_params, lambda path: open_log(path, os.O_EXCL, files) if path else None
-        )
+            return stdout, stderr, Tee(merged, out, err)
+        is_own = type(self)._get_file_io is not LocalScheduler._get_file_io
+        if getattr(replica_params, "is_restart", False) or not is_own:
+            make = make_supervised
+        return make(out), make(err), None
 
     def _get_replica_env(self, replica_params: ReplicaParam) -> dict[str, str]:
         """Return the environment of a replica: this process's variables and the replica's own."""
@@ -448,15 +443,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         stored = self._stored(app_id)
         if stored is None:
             return None
-        return describing.describe(stored.refresh(), stored.app, stored.request)
+        return describing.describe(stored.refresh(), stored.app)
 
     def _describe_own(self, app: _LocalAppDef) -> DescribeAppResponse:
         """Describe an app that a subclass started without a supervision."""
-        replicas = [replica for role in app.role_replicas.values() for replica in role]
-        if replicas and not is_terminal(app.state):
-            if any(replica.is_alive() for replica in replicas):
+        if app.replicas and not is_terminal(app.state):
+            if any(replica.is_alive() for replica in app.replicas):
                 app.set_state(AppState.RUNNING)
-            elif any(replica.failed() for replica in replicas):
+            elif any(replica.failed() for replica in app.replicas):
                 app.set_state(AppState.FAILED)
             else:
                 app.set_state(AppState.SUCCEEDED)
@@ -490,21 +484,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Args:
             cfg: Ignored.
         """
-        from torchx_sched_local.store import index
-
-        return [*self._listed(index.app_ids())]
+        return [*self.list_newest(cfg)]
 
     def list_newest(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterator[ListAppResponse]:
         """Yield the apps of :meth:`list`, the newest first; read each app when it is taken."""
-        from torchx_sched_local.store import index
-
-        return self._listed(index.newest_app_ids())
-
-    def _listed(self, app_ids: Iterable[str]) -> Iterator[ListAppResponse]:
         from torchx_kit.times import moment
         from torchx_sched_local.store import index
 
-        for app_id in app_ids:
+        for app_id in index.app_ids():
             try:
                 stored = self._stored(app_id)
             except BackendError as e:
@@ -515,9 +502,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 continue
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
+            run = stored.refresh()
             if stored.element_names:
-                yield from (
-                    ListAppResponse(
+                for k, name in enumerate(stored.element_names):
+                    replica = run.element(k)
+                    yield ListAppResponse(
                         f"{app_id}.{k}",
                         replica.state,
                         f"{handle}.{k}",
@@ -527,22 +516,16 @@ class LocalScheduler(Scheduler[LocalOpts]):
                         ended=moment(replica.ended) if is_terminal(replica.state) else None,
                         exit_code=replica.exit_code,
                     )
-                    for k, (name, replica) in enumerate(
-                        zip(stored.element_names, stored.elements(), strict=False)
-                    )
-                )
                 continue
-            ended = stored.folder.read_end()
-            state = ended[0] if ended else stored.refresh().state
             yield ListAppResponse(
                 app_id,
-                state,
+                run.state,
                 handle,
                 stored.data["name"],
                 submitted=created,
-                started=created,  # approximate: reading the exact time would take longer
-                ended=moment(ended[1]) if ended else None,
-                exit_code=_exit_code(stored, state),
+                started=moment(run.started),
+                ended=moment(run.last_updated) if is_terminal(run.state) else None,
+                exit_code=_exit_code(run),
             )
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -607,30 +590,20 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _delete_existing(self, app_id: str) -> None:
         """End an app and delete its folder."""
         stored = self._stored(app_id)
-        if stored is not None:
-            stored.check_deletion()
-        self._cancel_existing(app_id)
-        stored = self._stored(app_id)
+        # A subclass may have started it without a record, or started other things than processes.
+        if stored is None or self._own_app(app_id) is not None:
+            self._cancel_existing(app_id)
         if stored is not None:
             stored.delete()
         self._apps.pop(app_id, None)
 
     def close(self) -> None:
         """End the attached apps of this process; detached apps continue, and no app is deleted."""
-        if self._owner in (0, os.getpid()):  # else this process was forked from the apps' process
-            self._end_apps()
-        super().close()  # last, so that who waits for an attached app sees that it was cancelled
+        from torchx_sched_local.supervise.replicas import end_apps
 
-    def _end_apps(self) -> None:
-        running = [app for app in list(self._apps.values()) if not is_terminal(app.state)]
-        for app in running:
-            if app.supervision is not None:
-                app.supervision.cancel_soon()  # so that all end at the same time
-        for app in running:
-            try:
-                app.kill()
-            except BackendError as e:
-                _warn("%s", e)
+        apps = list(self._apps.values())
+        end_apps([app for app in apps if app.is_own() and not is_terminal(app.state)])
+        super().close()  # last, so that who waits for an attached app sees that it was cancelled
 
     def _make_room(self) -> None:
         """Drop ended apps from memory until one more app can be added.
@@ -651,7 +624,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Returns:
             False if no app has ended.
         """
-        ended = [app for app in list(self._apps.values()) if is_terminal(app.state)]
+        ended = [
+            app for app in list(self._apps.values()) if is_terminal(app.state) or not app.is_own()
+        ]
         if not ended:
             return False
         self._apps.pop(min(ended, key=lambda app: app.last_updated).id, None)
@@ -683,94 +658,47 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
         """Return an app that this process started; None if another process started it."""
         app = self._apps.get(app_id)
-        if app is None or app.supervision is None:
-            return app
         # A forked process inherits the apps of its parent, but does not supervise them.
-        return app if self._owner == os.getpid() else None
+        return app if app is not None and app.is_own() else None
 
     # -- The methods below manage what this process has in memory.
 
     def _stored(self, app_id: str) -> StoredApp | None:
         """Return an app as stored in its folder, or None if there is no such app."""
         from torchx_sched_local.store import index
-        from torchx_sched_local.store.stored_app import StoredApp
-
-        cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
-        folder = index.find(app_id) or self._unindexed(app_id)
-        if folder is None and "." in app_id:
-            from torchx_kit.jobs.arrays import split_element_id
-            from torchx_sched_local.store.stored_element import StoredElement
-
-            array, k = split_element_id(app_id)
-            stored = None if k is None else self._stored(array)
-            if k is None or stored is None or k >= len(stored.element_names):
-                return None
-            return StoredElement(stored, k)
-        cached = cache.get(app_id)
-        if cached is not None and folder is not None and folder.path == cached.folder.path:
-            return cached
-        cache.pop(app_id, None)
-        found = None if folder is None else StoredApp.read(folder, app_id)
-        if found is not None:
-            for oldest in list(cache)[: len(cache) - self._cache_size + 1]:
-                cache.pop(oldest, None)
-            cache[app_id] = found
-        return found
-
-    def _unindexed(self, app_id: str) -> AppFolder | None:
-        """Return the folder of an app of this process that could not be added to the index."""
         from torchx_sched_local.store.app_folder import AppFolder
 
-        app = self._own_app(app_id)
-        if app is None:
+        folder, own = index.find(app_id), self._own_app(app_id)
+        if folder is None and own is not None:  # it could not be added to the index
+            folder = AppFolder(own.log_dir)
+        if folder is not None and folder.exists():
+            return self._read_app(folder.path, app_id)
+        if "." not in app_id:
             return None
-        folder = AppFolder(app.log_dir)
-        return folder if folder.exists() else None
+        from torchx_kit.jobs.arrays import split_element_id
+        from torchx_sched_local.store.stored_element import StoredElement
 
-    def _held_reactor(self) -> Reactor:
-        """Return the running reactor of this process's apps, after one more call of its ``hold``.
+        array, k = split_element_id(app_id)
+        stored = None if k is None else self._stored(array)
+        if k is None or stored is None or k >= len(stored.element_names):
+            return None
+        return StoredElement(stored, k)
 
-        If no reactor runs, create one, and start its thread.
-        """
-        from torchx_sched_local.supervise.reactor import Reactor
+    @functools.cached_property
+    def _read_app(self) -> Callable[[str, str], StoredApp | None]:
+        """Reads the app in a folder; the apps that were used last stay in memory."""
+        from torchx_sched_local.store.stored_app import StoredApp
 
-        lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())
-        with lock:
-            if self._owner != os.getpid():
-                self._owner = os.getpid()
-                # A forked process inherits the reactor and the apps of its parent.
-                self._reactor = None
-                for app in list(self._apps.values()):
-                    if app.supervision is not None:
-                        self._apps.pop(app.id, None)
-                _close_at_exit(self)
-            if self._reactor is not None and self._reactor.hold():
-                return self._reactor
-            reactor = self._reactor = Reactor()
-            reactor.hold()
-            threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
-            return reactor
+        return functools.lru_cache(self._cache_size)(StoredApp.read)
 
 
-def _close_at_exit(scheduler: LocalScheduler) -> None:
-    reference = weakref.ref(scheduler)
-
-    def close() -> None:
-        found = reference()
-        if found is not None:
-            LocalScheduler.close(found)
-
-    atexit.register(close)
-
-
-def _exit_code(stored: StoredApp, state: AppState) -> int | None:
+def _exit_code(run: AppRun) -> int | None:
     """Return 0 if the app succeeded, its first nonzero exit code if it failed, otherwise None."""
-    if state == AppState.SUCCEEDED:
+    if run.state == AppState.SUCCEEDED:
         return 0
-    if state != AppState.FAILED:
+    if run.state != AppState.FAILED:
         return None
-    codes = (replica.exit_code for replica in stored.refresh().replicas)
-    return next((code for code in codes if code), None)
+    return next((replica.exit_code for replica in run.replicas if replica.exit_code), None)
 
 
 def _warn(message: str, *args: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -9,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_local.errors import folder_error
-from torchx_sched_local.request import PopenRequest, request_to_dict
+from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import describe_starter
-from torchx_sched_local.supervise.reactor import Reactor
+from torchx_sched_local.store.app_run import AppRun, describe_starter
 from torchx_sched_local.supervise.reap import end_processes
 from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_sched_local.supervise.supervision import Popen, Supervision
 from torchx_specs.errors import ConfigError, SerializationError
 from torchx_specs.formats import serialize
-from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
+from torchx_specs.model.app import AppDryRunInfo, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState
 
@@ -43,12 +43,10 @@ class Submission:
         self._folder = AppFolder(info.request.log_dir)
         self._data = _describe_app(info, session)
 
-    def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
-        """Start the processes, supervised by this process.
+    def start_attached(self, popen: Popen) -> _LocalAppDef:
+        """Start the processes, supervised by a thread of this process.
 
         Args:
-            reactor: Runs the supervision. The caller must have called its method ``hold`` for this
-                app; the end of the app calls ``release``.
             popen: Starts a replica.
 
         Raises:
@@ -58,13 +56,11 @@ class Submission:
         local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
 
         def start() -> None:
-            supervision = Supervision(
-                reactor, self._folder, self._data, self._request, popen, local_app
-            )
+            run = AppRun(self._data, self._request)
+            supervision = Supervision(self._folder, run, self._request, popen, local_app)
             supervision.start()
-            local_app.supervision = supervision
             local_app.set_state(AppState.RUNNING)
-            reactor.call_soon(supervision.begin)
+            supervision.reactor.call_soon(supervision.begin)
 
         self._in_new_folder(start)
         return local_app
@@ -103,7 +99,7 @@ class Submission:
                 self._remove()
             raise folder_error(self._folder.path, e) from e
         try:
-            self._folder.write(self._data, self._request, request_to_dict(self._request))
+            self._folder.begin_journal(self._data, self._request)
             self._add_to_index()
             start()
         except BaseException as e:
@@ -137,7 +133,7 @@ class Submission:
 
 
 def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, Any]:
-    """Return an app as :meth:`AppFolder.read_app` does."""
+    """Return the data of an :class:`AppRun`."""
     request, app = info.request, info.app
     known = {role.name: role for role in app.roles} if app else {}
     roles = [
@@ -151,13 +147,17 @@ def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, 
         for name, params in request.role_params.items()
         for role in [known.get(name, Role(name, image=""))]
     ]
+    appdef = None
+    # If the app cannot be stored, other processes see the roles of the request instead.
+    with contextlib.suppress(SerializationError):
+        appdef = app and serialize.to_dict(app)
     return {
         "app_id": request.app_id,
         "session": session,
         "name": app.name if app else request.app_id,
         "created": time.time(),
         "starter": describe_starter(),
-        "appdef": _app_to_dict(app),
+        "appdef": appdef,
         "fail_together": option(info, "fail_together"),
         "roles": roles,
         "requeue": request.attempts is not None,
@@ -168,12 +168,3 @@ def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:
     """Return a boolean option of a dry run, or False if the dry run's ``cfg`` is not a mapping."""
     return isinstance(info.cfg, Mapping) and bool(info.cfg.get(name))
-
-
-def _app_to_dict(app: AppDef | None) -> dict[str, Any] | None:
-    if app is None:
-        return None
-    try:
-        return serialize.to_dict(app)
-    except SerializationError:
-        return None  # other processes see the roles of the request instead

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
-from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.request import ReplicaParam
+from torchx_sched_local.store.app_files import AppFiles, closing_fd
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 
 if TYPE_CHECKING:
@@ -60,77 +61,72 @@ class ReplicaLogs:
         self._stderr = stderr
         self._combined = combined
         self._times = os.path.join(os.path.dirname(combined), TIMES)
-        self._size = 0
-        self._out = self._source(stdout)
-        self._err = self._source(stderr)
-        self._sources = [self._out] if stdout == stderr else [self._out, self._err]
-        self._fd = -1
+        self._continue_at(0, 0, 0)
         self._records = 0
         self._recorded = 0.0
         # The last merge; None if it is recorded.
         self._last: _Record | None = None
 
+    @classmethod
+    def of(cls, files: AppFiles, param: ReplicaParam) -> ReplicaLogs | None:
+        """Return the logs of a replica; None unless it writes both streams to files."""
+        if param.stdout and param.stderr and param.combined:
+            return cls(files, param.stdout, param.stderr, param.combined)
+        return None
+
     def recover(self) -> None:
         """Continue the merge of another process that has died.
 
         ``combined.log`` is truncated to the size in the last record, or to 0 without a valid
-        record. The next call of :meth:`merge` or :meth:`finish` merges the later lines again.
+        record. The next call of :meth:`merge` merges the later lines again.
         """
         records = _read_records(self._files.open, self._times)
         sizes = [self._source(path).size() for path in (self._stdout, self._stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
-            _, out, err, self._size = records[-1]
-            self._out = self._source(self._stdout, out)
-            self._err = self._source(self._stderr, err)
-            self._sources = [self._out] if self._stdout == self._stderr else [self._out, self._err]
+            self._recorded, *sizes = records[-1]
+            self._continue_at(*sizes)
             self._records = len(records)
-            self._recorded = records[-1][0]
-        try:
-            fd = self._files.open(self._combined, os.O_WRONLY)
-        except FileNotFoundError:
-            return
-        try:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            closing_fd(self._files.open(self._combined, os.O_WRONLY)) as fd,
+        ):
             os.ftruncate(fd, self._size)
-        finally:
-            os.close(fd)
 
-    def merge(self) -> bool:
-        """Merge the new whole lines, and return True if there were any.
-
-        Raises:
-            OSError: ``combined.log`` cannot be written.
-        """
-        return self._run(final=False)
-
-    def finish(self) -> bool:
-        """Merge the rest, including incomplete last lines, and return True if there was any.
-
-        Raises:
-            OSError: ``combined.log`` cannot be written.
-        """
-        return self._run(final=True)
+    def _continue_at(self, out: int, err: int, combined: int) -> None:
+        """Merge what follows these positions; ``combined`` is the size of ``combined.log``."""
+        self._out = self._source(self._stdout, out)
+        self._err = self._source(self._stderr, err)
+        self._sources = [self._out] if self._stdout == self._stderr else [self._out, self._err]
+        self._size = combined
 
     def begin_attempt(self) -> None:
         """Complete an incomplete last line, and record where the next attempt begins."""
         for source in self._sources:
             if source.has_rest():
-                fd = self._files.open(source.path, os.O_WRONLY | os.O_APPEND)
-                try:
+                flags = os.O_WRONLY | os.O_APPEND
+                with closing_fd(self._files.open(source.path, flags)) as fd:
                     write_all(fd, b"\n")
-                finally:
-                    os.close(fd)
         with contextlib.suppress(OSError):  # the next merge reports the error
             self.merge()
         record = (time.time(), self._out.copied, self._err.copied, self._size)
         self._append_to(os.path.join(os.path.dirname(self._combined), ATTEMPTS), record)
 
-    def _run(self, final: bool) -> bool:
+    def merge(self, final: bool = False) -> None:
+        """Merge the new whole lines.
+
+        Args:
+            final: Merge incomplete last lines, too.
+
+        Raises:
+            OSError: ``combined.log`` cannot be written.
+        """
         if not any(source.has_changed() for source in self._sources):
-            return False
+            return
         merger = LineMerger(self._sources, self._write)
         now = time.time()
         before = self._size
-        if self._last is not None and now - self._recorded >= self._pause():
+        pause = _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
+        if now - self._recorded >= pause:
             # The lines of this merge are newer than those of the last one.
             self._record_last(now)
         try:
@@ -143,36 +139,27 @@ class ReplicaLogs:
             self._last = (now, self._out.copied, self._err.copied, self._size)
             self._record_last(now)
             raise
-        finally:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
         if self._size > before:
             self._last = (now, self._out.copied, self._err.copied, self._size)
-        return self._size > before
 
     def _write(self, data: bytes) -> None:
-        if self._fd < 0:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._fd = self._files.open(self._combined, flags, 0o644)
-        try:
-            write_all(self._fd, data)
-        except OSError as e:
-            # Keep the whole lines, because followers may have read them.
-            written = os.fstat(self._fd).st_size - self._size
-            error = PartialWriteError(e.errno, e.strerror)
-            error.written = data.rfind(b"\n", 0, max(0, written)) + 1
-            self._size += error.written
-            os.ftruncate(self._fd, self._size)
-            raise error from e
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with closing_fd(self._files.open(self._combined, flags, 0o644)) as fd:
+            try:
+                write_all(fd, data)
+            except OSError as e:
+                # Keep the whole lines, because followers may have read them.
+                written = os.fstat(fd).st_size - self._size
+                error = PartialWriteError(e.errno, e.strerror)
+                error.written = data.rfind(b"\n", 0, max(0, written)) + 1
+                self._size += error.written
+                os.ftruncate(fd, self._size)
+                raise error from e
         self._size += len(data)
 
     def _source(self, path: str, copied: int = 0) -> GrowingFile:
         name, folder = self._files.locate(path)
         return GrowingFile(name, copied, folder)
-
-    def _pause(self) -> float:
-        return _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
 
     def _record_last(self, now: float) -> None:
         """Record the last merge, unless it is recorded already."""
@@ -182,16 +169,12 @@ class ReplicaLogs:
             self._recorded = now
 
     def _append_to(self, path: str, record: _Record) -> bool:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            fd = self._files.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError:
-            return False
-        try:
-            write_all(fd, _RECORD.pack(*record))
+            with closing_fd(self._files.open(path, flags, 0o644)) as fd:
+                write_all(fd, _RECORD.pack(*record))
         except OSError:
             return False  # for example, the disk is full; logs can be read without their times
-        finally:
-            os.close(fd)
         return True
 
 

@@ -25,7 +25,7 @@ class LogIterator:
     """Iterates over the lines of a log; if the log is followed, until the app has ended.
 
     A subclass may replace ``__init__`` and :meth:`_check_finished`. The other methods need only the
-    attributes below.
+    attributes that ``__init__`` sets.
 
     Args:
         app_id: The app's id.
@@ -34,9 +34,6 @@ class LogIterator:
         should_tail: Whether to follow the log until the app has ended.
     """
 
-    _app_id: str
-    _log_file: str
-    _scheduler: Scheduler[Any]
     _log_fp: IO[str] | None = None  # subclasses set this
     _app_finished: bool = False
     _should_tail: bool = True

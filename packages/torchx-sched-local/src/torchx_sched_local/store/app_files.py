@@ -20,6 +20,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from io import FileIO
 
 from torchx_kit.home import make_private
 from torchx_kit.logs.regular_files import open_regular
@@ -32,12 +33,21 @@ FOLDER_MODE = 0o755
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@contextlib.contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Return a context that closes a descriptor at its end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 class UnsafeFolderError(PermissionError):
     """A folder is a link, or another user owns it or may write to it."""
 
 
 class AppFiles:
-    """The files in the folder of an app.
+    """The folder of an app, and the files in it.
 
     The names of files are relative to the folder, or absolute paths. An absolute path outside of
     the folder, which a subclass of the scheduler may use, is opened as it is: the operating system
@@ -63,25 +73,21 @@ class AppFiles:
 
         Raises:
             OSError: The folder cannot be created, or exists already.
-            UnsafeFolderError: Another user controls the session's folder.
+            UnsafeFolderError: Another user controls the session's folder; see :func:`open_parent`.
         """
         base = base_folder()
         if self.path.startswith(base + os.sep):
             make_private(base)
-        above = os.path.basename(os.path.dirname(self.path))
-        self._fd = create_own(self.path, levels=1 if session and above == session else 0)
-        with self.folder() as fd:
-            os.mkdir(PRIVATE, 0o700, dir_fd=fd)
-
-    def hold(self) -> None:
-        """Keep the folder open until :meth:`close`, so that nobody can replace it.
-
-        Raises:
-            OSError: The folder cannot be opened.
-            UnsafeFolderError: Another user owns the folder or may write to it.
-        """
-        if self._fd < 0:
-            self._fd = open_own(self.path)
+        above, name = os.path.split(self.path)
+        is_in_session = bool(session) and os.path.basename(above) == session
+        with closing_fd(open_parent(above, levels=1 if is_in_session else 0)) as parent:
+            try:
+                os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+                self._fd = open_own(name, self.path, parent)
+            except OSError as e:
+                e.filename = self.path
+                raise
+        os.mkdir(PRIVATE, 0o700, dir_fd=self._fd)
 
     def close(self) -> None:
         """Close the folder; may be called more than once."""
@@ -99,12 +105,9 @@ class AppFiles:
         """
         if self._fd >= 0:
             yield self._fd
-            return
-        fd = open_own(self.path)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        else:
+            with closing_fd(open_own(self.path, self.path)) as fd:
+                yield fd
 
     # -- The methods below read and change the content of the folder.
 
@@ -124,7 +127,22 @@ class AppFiles:
         with self.folder() as fd:
             return open_regular(path.removeprefix(self._prefix), flags, mode, dir_fd=fd)
 
-    def read(self, path: str, position: int, limit: int) -> bytes:
+    def open_log(self, path: str | None) -> FileIO | None:
+        """Open a log file for a process, and create it if it is missing; return None for None.
+
+        The process always writes to the end of the file, even if another process writes to the file
+        or truncates it.
+
+        Raises:
+            OSError: The file cannot be opened, or it is a link or not a regular file.
+        """
+
+        def opener(path: str, flags: int) -> int:
+            return self.open(path, flags, 0o644)
+
+        return None if path is None else FileIO(path, "ab", opener=opener)
+
+    def read_file(self, path: str, position: int, limit: int) -> bytes:
         """Return the content of a file from a position to its end.
 
         Args:
@@ -143,7 +161,7 @@ class AppFiles:
             file.seek(position)
             return file.read(limit)
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+    def write_file(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Create or replace a file; readers see the old content or the new one, never a part.
 
         Raises:
@@ -159,13 +177,6 @@ class AppFiles:
             with contextlib.suppress(OSError):
                 self.remove(partial)
             raise
-
-    def exists(self, path: str) -> bool:
-        """Return True if there is a file, or a link, with this name."""
-        with contextlib.suppress(OSError), self.folder() as fd:
-            os.stat(path, dir_fd=fd, follow_symlinks=False)
-            return True
-        return False
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file of the folder; a file with the new name is replaced.
@@ -204,46 +215,8 @@ class AppFiles:
                     self.make_folder(parent)
                 os.mkdir(name, FOLDER_MODE, dir_fd=fd)
 
-    def remove_folder(self, path: str) -> None:
-        """Remove a folder inside the app's folder with its content, if that is possible."""
-        name = path.removeprefix(self._prefix)
-        with contextlib.suppress(OSError), self.folder() as fd:
-            inner = os.open(name, OPEN_FOLDER, dir_fd=fd)
-            try:
-                _delete_content(inner, set())
-            finally:
-                os.close(inner)
-            os.rmdir(name, dir_fd=fd)
 
-    def delete(self, private: str, deleted: str) -> None:
-        """Delete the folder with its content.
-
-        Everything but the journal is deleted first. Then the journal's folder is renamed; after
-        that, the app no longer exists.
-
-        Args:
-            private: Name of the folder with the journal.
-            deleted: Name of that folder while it is deleted.
-
-        Raises:
-            OSError: A file cannot be deleted.
-        """
-        try:
-            with self.folder() as fd:
-                _delete_content(fd, {private, deleted})
-                with contextlib.suppress(FileNotFoundError, OSError):
-                    os.rename(private, deleted, src_dir_fd=fd, dst_dir_fd=fd)
-                _delete_content(fd, set())
-                identity = os.fstat(fd)
-        except FileNotFoundError:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(self.path, follow_symlinks=False)
-            if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
-                os.rmdir(self.path)
-
-
-def _delete_content(folder: int, spared: set[str]) -> None:
+def delete_content(folder: int, spared: set[str]) -> None:
     """Delete the content of an open folder except the names in ``spared``; follow no links."""
     for name in os.listdir(folder):
         if name in spared:
@@ -254,46 +227,9 @@ def _delete_content(folder: int, spared: set[str]) -> None:
                 continue
             except (IsADirectoryError, PermissionError):
                 pass  # a folder (on macOS, unlink() of a folder fails with EPERM)
-            inner = os.open(name, OPEN_FOLDER, dir_fd=folder)
-            try:
-                _delete_content(inner, set())
-            finally:
-                os.close(inner)
+            with closing_fd(os.open(name, OPEN_FOLDER, dir_fd=folder)) as inner:
+                delete_content(inner, set())
             os.rmdir(name, dir_fd=folder)
-
-
-def open_own(path: str) -> int:
-    """Open a folder of this user, and return its descriptor.
-
-    Raises:
-        OSError: The folder cannot be opened.
-        UnsafeFolderError: The folder is a link, or another user owns it or may write to it.
-    """
-    return _open_own(path, path, None)
-
-
-def create_own(path: str, levels: int) -> int:
-    """Create a folder, and return its descriptor.
-
-    Args:
-        path: The path of the folder, which must not exist.
-        levels: How many of the folders above are the scheduler's own; see :func:`open_parent`.
-
-    Raises:
-        OSError: The folder exists or cannot be created.
-        UnsafeFolderError: One of the scheduler's own folders is a link, another user owns it, or
-            other users may rename files in it.
-    """
-    parent = open_parent(os.path.dirname(path), levels)
-    name = os.path.basename(path)
-    try:
-        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-        return _open_own(name, path, parent)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(parent)
 
 
 def open_parent(path: str, levels: int) -> int:
@@ -333,7 +269,8 @@ def open_parent(path: str, levels: int) -> int:
     return _checked(fd, path, distrust(status))
 
 
-def _open_own(name: str, path: str, parent: int | None) -> int:
+def open_own(name: str, path: str, parent: int | None = None) -> int:
+    """Open a folder by its name in a parent folder, if it is this user's; ``path`` is its path."""
     fd = _open(name, path, parent)
     status = os.fstat(fd)
     reason = distrust(status, owners=[os.geteuid()])

@@ -34,9 +34,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.logs.streams import write_all
-from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, request_from_dict
+from torchx_sched_local.request import (
+    ENV_ERROR_FILE,
+    PopenRequest,
+    request_from_dict,
+    request_to_dict,
+)
 from torchx_sched_local.store import records
-from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.app_files import AppFiles, closing_fd, delete_content, open_own
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
@@ -45,15 +50,13 @@ from torchx_specs.model.status import AppState, is_terminal
 
 _JOURNAL = f"{PRIVATE}/journal"
 _ROOM = f"{PRIVATE}/room"
-_SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
-# The beginnings of the records of some kinds.
-_APP, _REQUEST, _CANCEL, _END = b'["app",', b'["request",', b'["cancel",', b'["end",'
+# The beginning of the record of the request, which is decoded when it is needed.
+_REQUEST = b'["request",'
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
 #: any more.
 DELETED = f"{PRIVATE}.deleted"
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
-_LAST_BYTES = 1 << 16
 # How many bytes a replica needs in both files without its paths, and the app needs.
 _REPLICA_BYTES = 900
 _APP_BYTES = 8192
@@ -77,8 +80,8 @@ _DAMAGE = frozenset(
 )
 
 
-class AppFolder:
-    """The folder of an app.
+class AppFolder(AppFiles):
+    """The folder of an app, with its journal.
 
     Args:
         path: Path of the folder.
@@ -87,13 +90,11 @@ class AppFolder:
 
     Attributes:
         path: Path of the folder.
-        files: Opens the files in the folder.
     """
 
     def __init__(self, path: str, journal: int = -1) -> None:
-        self.path = path
-        self.files = AppFiles(path)
-        self._fd = journal
+        super().__init__(path)
+        self._journal_fd = journal
         self._unwritten = b""
         # Up to here, this process has read or written the journal itself.
         self._seen = 0
@@ -105,38 +106,30 @@ class AppFolder:
 
     # -- The methods below change the folder.
 
-    def create(self, session: str) -> None:
-        """Create the folder.
-
-        Args:
-            session: Name of the session's folder. If the parent of the new folder has this name, no
-                other user may control the parent.
-
-        Raises:
-            OSError: The folder cannot be created, or exists already.
-            UnsafeFolderError: Another user controls the session's folder.
-        """
-        self.files.create(session)
-
-    def write(self, app: dict[str, Any], request: PopenRequest, data: dict[str, Any]) -> None:
+    def begin_journal(self, app: dict[str, Any], request: PopenRequest) -> None:
         """Reserve room for the app's end, and begin the journal with the app and its request.
 
         Args:
-            app: The app, as :meth:`read_app` returns it.
+            app: The data of an :class:`AppRun`.
             request: The request.
-            data: The request as plain data.
 
         Raises:
             OSError: The journal cannot be written, or there is no room for the app's end.
         """
-        self._reserve_room(_room_for(request))
+        room = _room_for(request)
+        with closing_fd(self.open(_ROOM, os.O_WRONLY | os.O_CREAT)) as fd:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, room)
+            else:
+                write_all(fd, bytes(room))
         self.open_journal()
-        # Each record is written alone: that of the request of an array may have many MB.
-        for record in (["app", app, app["created"]], ["request", data, app["created"]]):
-            self.append([record])
+        self.append(["app", app, app["created"]])
+        self.append(["request", request_to_dict(request), app["created"]])
 
     def open_journal(self, blocking: bool = True) -> None:
         """Open the journal for writing, create it if it is missing, and lock it.
+
+        The folder stays open until :meth:`close`, so that nobody can replace it.
 
         The processes that inherit the descriptor share the lock: the submitting process, the
         supervisor and its guard. The kernel releases the lock when the last of them has closed the
@@ -149,54 +142,55 @@ class AppFolder:
             BlockingIOError: ``blocking`` is False, and another process has locked the journal.
             OSError: The journal cannot be opened or locked, or the folder belongs to another user.
         """
-        self.files.hold()
         if self._fd < 0:
-            self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+            self._fd = open_own(self.path, self.path)
+        if self._journal_fd < 0:
+            self._journal_fd = self.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            fcntl.flock(self._journal_fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
 
     def fileno(self) -> int:
         """Return the descriptor of the open journal, for a process that shares the lock."""
-        return self._fd
+        return self._journal_fd
 
-    def open_supervisor_log(self) -> int:
-        """Open the file for the error output of a supervisor process, and return its descriptor.
+    def add(self, events: Iterable[Event]) -> None:
+        """Add events, which :meth:`flush` writes to the journal."""
+        self._unwritten += b"".join(map(records.encode, events))
 
-        Raises:
-            OSError: The file cannot be opened.
-        """
-        return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def append(self, events: Iterable[Event]) -> None:
-        """Append events to the journal, in one write.
+    def flush(self) -> None:
+        """Write the added events to the journal, in one write.
 
         Events that cannot be written, for example on a full disk, are kept for the next call.
 
         Raises:
             OSError: The events could not be written.
         """
-        self._unwritten += b"".join(map(records.encode, events))
         if not self._unwritten:
             return
         data = b"\n" + self._unwritten
-        write_all(self._fd, data)
+        write_all(self._journal_fd, data)
         self._unwritten = b""
-        if os.fstat(self._fd).st_size == self._seen + len(data):
+        if os.fstat(self._journal_fd).st_size == self._seen + len(data):
             self._seen += len(data)  # no other process has written
+
+    def append(self, *events: Event) -> None:
+        """Write events to the journal, after those that were added before; see :meth:`flush`."""
+        self.add(events)
+        self.flush()
 
     def new_cancellations(self) -> list[Event]:
         """Return the events ``cancel`` that other processes have appended since the last call."""
         try:
-            size = os.fstat(self._fd).st_size
+            size = os.fstat(self._journal_fd).st_size
             if size == self._seen or size > _LARGEST_FILE:
                 return []
             if size < self._seen:  # the journal was damaged
                 self._seen = 0
-            data = os.pread(self._fd, size - self._seen, self._seen)
+            data = os.pread(self._journal_fd, size - self._seen, self._seen)
         except OSError:
             return []  # the journal is closed, or its disk is defective
-        end = data.rfind(b"\n") + 1
+        events, end, _ = records.decode_lines(data, _REQUEST)
         self._seen += end
-        return [*records.decode_kind(data[:end], _CANCEL)]
+        return [event for event in events if isinstance(event, list) and event[:1] == ["cancel"]]
 
     def sync(self) -> None:
         """Wait until the journal and the outcome are on the disk.
@@ -204,20 +198,19 @@ class AppFolder:
         Raises:
             OSError: The disk has failed.
         """
-        os.fsync(self._fd)
-        with contextlib.suppress(FileNotFoundError):
-            fd = self.files.open(SUCCESS, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        os.fsync(self._journal_fd)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            closing_fd(self.open(SUCCESS, os.O_RDONLY)) as fd,
+        ):
+            os.fsync(fd)
 
     def close(self) -> None:
         """Close the folder and the journal; may be called more than once."""
-        fd, self._fd = self._fd, -1
+        fd, self._journal_fd = self._journal_fd, -1
         if fd >= 0:
             os.close(fd)
-        self.files.close()
+        super().close()
 
     def mark_cancelled(self, k: int | None = None) -> None:
         """Record the cancellation of the app; its supervisor then records CANCELLED as its state.
@@ -232,37 +225,34 @@ class AppFolder:
             OSError: The cancellation cannot be recorded.
         """
         data = b"\n" + records.encode(["cancel", k, time.time()])
-        fd = self.files.open(_JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            write_all(fd, data)
-        except OSError as e:
-            if e.errno not in _FULL:
-                raise
-            self.release_room()
-            write_all(fd, data)
-        finally:
-            os.close(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with closing_fd(self.open(_JOURNAL, flags)) as fd:
+            try:
+                write_all(fd, data)
+            except OSError as e:
+                if e.errno not in _FULL:
+                    raise
+                self.release_room()
+                write_all(fd, data)
 
     def release_room(self) -> None:
         """Release the room that is reserved for the app's end; may be called more than once."""
         with contextlib.suppress(OSError):
-            self.files.remove(_ROOM)
+            self.remove(_ROOM)
 
-    def write_success(
-        self, run: AppRun, request: PopenRequest, state: AppState, message: str, when: float
-    ) -> None:
+    def write_success(self, run: AppRun, state: AppState, message: str, when: float) -> None:
         """Write the file ``SUCCESS``; see :func:`encode_success`.
 
+        If the file cannot be written, the journal has the same information.
+
         Args:
-            run: The state of the replicas.
-            request: The request.
+            run: The state of the replicas. Without a request, the file is not written.
             state: The app's final state.
             message: Why the app is in this state.
             when: When the app ended, in seconds since 1970.
-
-        Raises:
-            OSError: The file cannot be written.
         """
+        if run.request is None:
+            return
         roles = {
             role: [
                 {
@@ -280,33 +270,34 @@ class AppFolder:
                     "reason": replica.reason[:_LONGEST_REASON],
                     "restarts": replica.restarts,
                 }
-                for replica, param in zip(replicas, request.role_params[role], strict=True)
+                for replica, param in zip(replicas, run.request.role_params[role], strict=True)
             ]
             for role, replicas in run.roles.items()
         }
         data = encode_success(self.path, run.app_id, state, when, roles, message, run.num_restarts)
-        self.files.write(SUCCESS, data, 0o644)
+        with contextlib.suppress(OSError):
+            self.write_file(SUCCESS, data, 0o644)
 
     def delete(self) -> None:
         """Delete the folder, and the journal in it last: another call can then finish the deletion.
 
-        A part that another process deletes at the same time is not an error.
+        The journal's folder is renamed before its content is deleted; after that, the app no longer
+        exists. A part that another process deletes at the same time is not an error.
 
         Raises:
             OSError: A file cannot be deleted.
         """
-        self.files.delete(PRIVATE, DELETED)
+        with contextlib.suppress(FileNotFoundError):
+            with self.folder() as fd:
+                delete_content(fd, {PRIVATE, DELETED})
+                with contextlib.suppress(OSError):
+                    os.rename(PRIVATE, DELETED, src_dir_fd=fd, dst_dir_fd=fd)
+                delete_content(fd, set())
+                identity = os.fstat(fd)
+            found = os.stat(self.path, follow_symlinks=False)
+            if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
+                os.rmdir(self.path)
         self.close()
-
-    def _reserve_room(self, size: int) -> None:
-        fd = self.files.open(_ROOM, os.O_WRONLY | os.O_CREAT)
-        try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
-            else:
-                write_all(fd, bytes(size))
-        finally:
-            os.close(fd)
 
     # -- The methods below only read the folder.
 
@@ -314,18 +305,40 @@ class AppFolder:
         """Return True if this is an app's folder that is not being deleted."""
         return os.path.exists(os.path.join(self.path, PRIVATE))
 
-    def read_app(self) -> dict[str, Any] | None:
-        """Return the app, or None if it is missing or damaged.
+    def read(self) -> tuple[AppRun, int]:
+        """Read the whole journal.
 
-        The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
-        ``starter`` (when and where the app was submitted) and ``roles``. Each role has the keys
-        ``name``, ``replicas``, ``max_retries`` and ``retry_policy``. An array also has the key
-        ``elements``, the names of its elements.
+        If the record of the app is damaged, its roles come from the request or from the folders of
+        the replicas.
+
+        Returns:
+            The app's state, and the position up to which the journal was read.
 
         Raises:
-            BackendError: The journal cannot be read.
+            BackendError: The journal cannot be read, but may be intact.
         """
-        return self._read_head(_APP)
+        try:
+            data = self.read_file(_JOURNAL, 0, _LARGEST_FILE)
+        except OSError as e:
+            if e.errno not in _DAMAGE:
+                raise BackendError(f"cannot read {self.journal}: {e.strerror or e}") from e
+            data = b""
+        events, size, is_damaged = records.decode_lines(data, _REQUEST)
+        app = next((e[1] for e in events if isinstance(e, list) and e[:1] == ["app"]), None)
+        run = AppRun(app or self._rebuild(events))
+        # An intact journal is never empty: it begins with the app.
+        run.is_damaged = is_damaged or not size
+        run.apply_all(events)
+        return run, size
+
+    def _rebuild(self, events: list[Event]) -> dict[str, Any]:
+        session = os.path.basename(os.path.dirname(self.path))
+        for event in events:
+            if isinstance(event, bytes):
+                request = request_from_dict(records.decode(event)[1])
+                counts = {role: len(params) for role, params in request.role_params.items()}
+                return rebuilt_app(request.app_id, counts, session)
+        return rebuilt_app(os.path.basename(self.path), self._count_replicas(), session)
 
     def is_locked(self) -> bool:
         """Return True if a process has locked the journal, so that it will record the app's end.
@@ -333,23 +346,18 @@ class AppFolder:
         If too many files are open to find this out, return True as well.
         """
         try:
-            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+            fd = self.open(_JOURNAL, os.O_RDONLY)
         except OSError as e:
             return e.errno in NO_DESCRIPTOR
-        try:
-            # A shared lock, so that two processes that ask at the same time see no lock.
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
+        with closing_fd(fd):
+            try:
+                # A shared lock, so that two processes that ask at the same time see no lock.
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
         return False
 
-    def has_success(self) -> bool:
-        """Return True if the app has the file ``SUCCESS``."""
-        return self.files.exists(SUCCESS)
-
-    def count_replicas(self) -> dict[str, int]:
+    def _count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""
         counts: dict[str, int] = {}
         with contextlib.suppress(OSError):
@@ -358,15 +366,6 @@ class AppFolder:
                     folders = os.listdir(os.path.join(self.path, name))
                     counts[name] = sum(map(str.isdigit, folders))
         return {role: count for role, count in counts.items() if count}
-
-    def read_request(self) -> PopenRequest | None:
-        """Return the request, or None if it is missing or damaged.
-
-        Raises:
-            BackendError: The journal cannot be read.
-        """
-        data = self._read_head(_REQUEST)
-        return None if data is None else request_from_dict(data)
 
     def read_events(self, position: int) -> tuple[list[Event], int, bool]:
         """Read the events in the journal.
@@ -379,10 +378,10 @@ class AppFolder:
             damaged lines or the journal cannot be read.
         """
         try:
-            data = self.files.read(_JOURNAL, position, _LARGEST_FILE)
+            data = self.read_file(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
-        events, size, is_damaged = records.decode_lines(data, (_APP, _REQUEST))
+        events, size, is_damaged = records.decode_lines(data, _REQUEST)
         return events, position + size, is_damaged
 
     def journal_size(self) -> int:
@@ -392,40 +391,30 @@ class AppFolder:
         except OSError:
             return -1
 
-    def read_end(self) -> tuple[AppState, float] | None:
-        """Return the final state and the time of the end, or None while no end is recorded.
 
-        This reads only the end of the journal.
-        """
-        try:
-            fd = self.files.open(_JOURNAL, os.O_RDONLY)
-            try:
-                size = os.fstat(fd).st_size
-                last = os.pread(fd, _LAST_BYTES, max(0, size - _LAST_BYTES))
-            finally:
-                os.close(fd)
-        except OSError:
-            return None
-        event = next(records.decode_kind(last[: last.rfind(b"\n") + 1], _END), None)
-        return None if event is None else (AppState(event[1]), float(event[-1]))
+def rebuilt_app(app_id: str, replicas: Mapping[str, int], session: str = "") -> dict[str, Any]:
+    """Return the data of an :class:`AppRun` of which little is known.
 
-    def _read_head(self, kind: bytes) -> dict[str, Any] | None:
-        """Return the data of the first record of a kind; None if it is missing or damaged."""
-        path = self.journal
-        try:
-            with open(self.files.open(_JOURNAL, os.O_RDONLY), "rb") as file:
-                # Check the size before reading: a sparse file can be larger than the memory.
-                if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
-                    return None
-                lines = (line for line in file if records.text_of(line).startswith(kind))
-                data: dict[str, Any] = records.decode(next(lines, b""))[1]
-                return data
-        except OSError as e:
-            if e.errno in _DAMAGE:
-                return None
-            raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-        except ValueError:
-            return None
+    Args:
+        app_id: The app's id.
+        replicas: The number of replicas of each role.
+        session: Name of the session's folder.
+    """
+    return {
+        "app_id": app_id,
+        "session": session,
+        "name": app_id,
+        "created": 0.0,
+        "starter": None,
+        "appdef": None,
+        "fail_together": False,
+        # It is not known whether replicas may be restarted: AppRun.may_retry is True.
+        "roles": [
+            {"name": name, "replicas": count, "max_retries": -1} for name, count in replicas.items()
+        ],
+        "requeue": False,
+        "elements": None,
+    }
 
 
 def _room_for(request: PopenRequest) -> int:

@@ -7,17 +7,20 @@ events, and arrives at the same state.
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from torchx_kit.jobs.attempts import AttemptRules, refusal
+from torchx_sched_local.request import PopenRequest, request_from_dict
+from torchx_sched_local.store import records
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import (
     Leader,
-    Marks,
     ProcessId,
-    Spared,
     find_processes,
 )
 from torchx_specs.model.app import RetryPolicy
@@ -52,10 +55,12 @@ class ReplicaRun:
     Args:
         role: Name of the replica's role.
         id: Index of the replica in the role.
+        role_index: Index of the role in the app.
 
     Attributes:
         role: Name of the replica's role.
         id: Index of the replica in the role.
+        index: Identifies the replica in events: the indices of its role and in its role.
         state: State of the replica.
         process: The replica's first process; None before the replica is started.
         exit_code: Exit code of the latest attempt, negative for a signal; None while it runs.
@@ -69,9 +74,10 @@ class ReplicaRun:
 
     # This is no dataclass, because creating a dataclass takes longer than everything else that this
     # module does for a short job.
-    def __init__(self, role: str, id: int) -> None:
+    def __init__(self, role: str, id: int, role_index: int = 0) -> None:
         self.role = role
         self.id = id
+        self.index = (role_index, id)
         self.state = AppState.PENDING
         self.process: ProcessId | None = None
         self.exit_code: int | None = None
@@ -81,24 +87,26 @@ class ReplicaRun:
         self.started = 0.0
         self.ended = 0.0
 
-    def is_final(self, may_retry: bool) -> bool:
-        """Return True if nothing more is written to the replica's logs; the app may still run.
-
-        Args:
-            may_retry: Whether any replica of the app may be restarted.
-        """
-        # A cancelled replica may have processes left that still write.
-        return not may_retry and self.state in (AppState.SUCCEEDED, AppState.FAILED)
+    @property
+    def name(self) -> str:
+        """The name of the replica in messages."""
+        return f"{self.role}/{self.id}"
 
 
 class AppRun:
     """The state of an app, which :meth:`apply` changes; in a new object, no replica has started.
 
     Args:
-        app_id: The app's id.
-        replicas: How many replicas each role has.
+        data: The app, with the keys ``app_id``, ``session``, ``name``, ``created``, ``appdef``,
+            ``fail_together``, ``starter`` (when and where the app was submitted; None if unknown),
+            ``requeue`` (whether the app may start again), ``elements`` (the names of the elements
+            of an array) and ``roles``. Each role has the keys ``name``, ``replicas``,
+            ``max_retries``, ``retry_policy`` and ``ends_app``.
+        request: The request; None if it is not known yet.
 
     Attributes:
+        data: The app.
+        is_damaged: Whether records of the app are damaged.
         app_id: The app's id.
         roles: The replicas of each role, in order.
         state: State of the app.
@@ -119,15 +127,19 @@ class AppRun:
             cancelled, in seconds since 1970.
     """
 
-    def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
-        self.app_id = app_id
+    def __init__(self, data: dict[str, Any], request: PopenRequest | None = None) -> None:
+        self.data = data
+        self._request: PopenRequest | bytes | None = request
+        self.is_damaged = False
+        self.app_id: str = data["app_id"]
         self.roles = {
-            role: [ReplicaRun(role, k) for k in range(count)] for role, count in replicas.items()
+            role["name"]: [ReplicaRun(role["name"], k, i) for k in range(role["replicas"])]
+            for i, role in enumerate(data["roles"])
         }
         self.state = AppState.RUNNING
         self.msg = ""
         self.num_restarts = 0
-        self.created = 0.0
+        self.created: float = data["created"]
         self.started = 0.0
         self.last_updated = 0.0
         self.supervisor: ProcessId | None = None
@@ -138,57 +150,83 @@ class AppRun:
         self.resume_step: int | None = None
         self.waiting = ""
         self.cancelled: dict[int | None, float] = {}
-        self._role_list = list(self.roles.values())
+        if data["starter"] is not None:
+            self._on_starter(data["starter"], self.created)
+
+    @property
+    def request(self) -> PopenRequest | None:
+        """The request; None if its record is damaged."""
+        if isinstance(self._request, bytes):
+            self._request = request_from_dict(records.decode(self._request)[1])
+        return self._request
+
+    @property
+    def resume_dir(self) -> str | None:
+        """The folder that all attempts share; None if there is none."""
+        return None if self.request is None else self.request.resume_dir
 
     @property
     def replicas(self) -> list[ReplicaRun]:
         """All replicas, role by role."""
-        return [replica for role in self._role_list for replica in role]
+        return [replica for role in self.roles.values() for replica in role]
 
     def replica(self, role_index: int, k: int) -> ReplicaRun:
         """Return the replica with index ``k`` in the role with index ``role_index``."""
-        return self._role_list[role_index][k]
+        return list(self.roles.values())[role_index][k]
 
-    def token(self, role_index: int, k: int) -> str:
+    @property
+    def may_retry(self) -> bool:
+        """True if a replica of the app may be restarted."""
+        is_retried = any(role["max_retries"] != 0 for role in self.data["roles"])
+        return is_retried or bool(self.data["requeue"])
+
+    def element(self, k: int) -> ReplicaRun:
+        """Return the current state of an element of an array; do not change it.
+
+        An element that has failed and is going to be restarted is PENDING.
+        """
+        replica = self.replica(0, k)
+        retries = self.data["roles"][0]["max_retries"]
+        may_restart = replica.restarts < retries and not is_terminal(self.state)
+        if replica.state == AppState.FAILED and may_restart and replica.process:
+            state, reason = AppState.PENDING, f"restarts after {replica.reason}"
+        elif replica.state == AppState.PENDING and self.is_cancelled(k):
+            state, reason = AppState.CANCELLED, "cancelled"
+        else:
+            return replica
+        replica = copy.copy(replica)
+        replica.state, replica.reason = state, reason
+        return replica
+
+    def token(self, replica: ReplicaRun) -> str:
         """Return the token that marks the processes of a replica."""
+        role_index, k = replica.index
         return f"{self.app_id}/{role_index}/{k}"
 
-    def marks(self, tokens: Collection[str] | None = None) -> Marks:
-        """Return the marks of this app's processes.
-
-        Args:
-            tokens: The tokens of some replicas. None means all replicas; the paths of their log
-                files are then marks, too.
-        """
-        if tokens is not None:
-            return Marks(tokens.__contains__, lambda path: False)
-        prefix, folder = f"{self.app_id}/", f"/{self.app_id}/"
-        names = (f"/{STDOUT_LOG}", f"/{STDERR_LOG}")
-        return Marks(
-            lambda token: token.startswith(prefix),
-            lambda path: path.removesuffix(" (deleted)").endswith(names) and folder in path,
-        )
-
-    def leaders(self) -> list[Leader]:
-        """Return the first process of each replica that was started on this machine."""
-        return [
-            Leader(replica.process, self.token(i, k), replica.reaped)
-            for i, role in enumerate(self._role_list)
-            for k, replica in enumerate(role)
-            if replica.process is not None and replica.process.start > 0
-        ]
-
     def find_processes(
-        self, tokens: Collection[str] | None = None, spared: Spared | None = None
+        self, replicas: Iterable[ReplicaRun] | None = None, adopts: bool = False
     ) -> set[ProcessId]:
         """Return all living processes of the app, or of some replicas.
 
         Args:
-            tokens: The tokens of the replicas; None means all.
-            spared: As for :func:`replica_processes.find_processes`.
+            replicas: The replicas; None means all. The paths of their log files are then marks of
+                their processes, too.
+            adopts: As for :func:`replica_processes.find_processes`.
         """
-        leaders = [one for one in self.leaders() if tokens is None or one.token in tokens]
-        return find_processes(leaders, self.marks(tokens), self.begun, spared)
+        some = self.replicas if replicas is None else list(replicas)
+        leaders = [Leader(r.process, r.reaped) for r in some if r.process is not None]
+        tokens = None if replicas is None else set(map(self.token, some))
+        return find_processes(leaders, partial(self._is_marked, tokens), self.begun, adopts)
+
+    def _is_marked(self, tokens: set[str] | None, pid: int) -> bool:
+        found = process_table.read_tokens(pid)
+        if tokens is not None:
+            return not tokens.isdisjoint(found)
+        names, folder = (f"/{STDOUT_LOG}", f"/{STDERR_LOG}"), f"/{self.app_id}/"
+        return any(token.startswith(folder[1:]) for token in found) or any(
+            folder in path and path.removesuffix(" (deleted)").endswith(names)
+            for path in process_table.output_files(pid)
+        )
 
     @property
     def begun(self) -> int:
@@ -201,33 +239,31 @@ class AppRun:
             return self.starter_began
         return max(self.supervisor.start, 0) if self.supervisor else 0
 
-    def apply(self, event: Event) -> bool:
+    def apply(self, event: Event | bytes) -> None:
         """Change the state by an event.
 
         An event of an unknown kind, which a later version of TorchX has written, is ignored, and
-        so is every event after the app's end.
+        so is every event after the app's end. An event that is not valid does not change the state.
 
-        Returns:
-            False if the event is not valid; the state is then unchanged.
+        Args:
+            event: The event, or the text of the record of the request.
         """
-        if not isinstance(event, list) or len(event) < 2:
-            return False
-        if is_terminal(self.state):
-            return True
-        try:
-            handler = _HANDLERS.get(event[0])
-            if handler is not None:
+        if isinstance(event, bytes):
+            self._request = event
+        elif not isinstance(event, list) or len(event) < 2:
+            self.is_damaged = True
+        elif not is_terminal(self.state) and event[0] in _HANDLERS:
+            try:
                 when = float(event[-1])
-                handler(self, *event[1:])
+                _HANDLERS[event[0]](self, *event[1:])
                 self.last_updated = when
-        except (TypeError, ValueError, LookupError):
-            return False
-        return True
+            except (TypeError, ValueError, LookupError):
+                self.is_damaged = True
 
-    def apply_all(self, events: Iterable[Event]) -> bool:
-        """Change the state by events, and return False if one of them is not valid."""
-        results = [self.apply(event) for event in events]
-        return all(results)
+    def apply_all(self, events: Iterable[Event | bytes]) -> None:
+        """Change the state by events."""
+        for event in events:
+            self.apply(event)
 
     def reset_state(self) -> None:
         """Set the state of an app that has not ended: it runs, or it waits for its start."""
@@ -235,24 +271,20 @@ class AppRun:
         self.state = AppState.PENDING if is_pending else AppState.RUNNING
         self.msg = self.waiting
 
-    def name_unknown_ends(self) -> None:
-        """Give replicas without a recorded end a reason, because the journal is damaged."""
-        for replica in self.replicas:
-            if replica.state == AppState.CANCELLED and not replica.ended:
-                replica.reason = DAMAGED
-
-    def started_by(self, starter: Mapping[str, Any]) -> None:
-        """Set when and where the app was submitted.
-
-        Args:
-            starter: The submission, as :func:`describe_starter` returns it.
-        """
-        self.starter_began = int(starter["began"])
-        self.boot, self.node = str(starter["boot"]), str(starter["node"])
-
     def steps(self) -> list[int | None]:
         """Return the newest committed step before the first attempt, and after each attempt."""
         return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
+
+    def refusal(self, rules: AttemptRules, max_retries: int) -> str | None:
+        """Return why the app does not start again; see :func:`torchx_kit.jobs.attempts.refusal`."""
+        return refusal(
+            rules,
+            [attempt.reason for attempt in self.ended_attempts],
+            self.steps(),
+            self.seconds_of_attempts(),
+            max_retries=max_retries,
+            has_folder=self.resume_dir is not None,
+        )
 
     def seconds_of_attempts(self) -> float:
         """Return how long the ended attempts have run together."""
@@ -264,12 +296,14 @@ class AppRun:
 
     def was_interrupted(self) -> bool:
         """Return True if the machine restarted while the app ran, and it does not run again yet."""
-        was_restarted = bool(self.boot) and self.boot != process_table.boot_id()
-        return was_restarted or (self.supervisor is None and self.num_restarts > 0)
+        if self.supervisor is None:
+            return self.num_restarts > 0
+        return bool(self.boot) and self.boot != process_table.boot_id()
 
     def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
-        # the machine restarted, so that none of the app's processes lives
-        self.started_by(starter)
+        # The app was submitted, or the machine restarted, so that none of its processes lives.
+        self.starter_began = int(starter["began"])
+        self.boot, self.node = str(starter["boot"]), str(starter["node"])
         self.supervisor = None
         for replica in self.replicas:
             replica.process = replica.reaped = None
@@ -335,10 +369,12 @@ class AppRun:
                 replica.state, replica.exit_code = self.state, 0
             elif not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
+                if self.is_damaged:
+                    replica.reason = DAMAGED
 
 
 def describe_starter() -> dict[str, Any]:
-    """Return when and where this process submits an app, for :meth:`AppRun.started_by`."""
+    """Return when and where this process submits an app, or starts it again."""
     return {
         "began": process_table.now(),
         "boot": process_table.boot_id(),

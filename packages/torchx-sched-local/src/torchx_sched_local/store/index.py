@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from torchx_kit.home import make_private
@@ -31,10 +32,8 @@ def add(app_id: str, folder: str) -> None:
 
 def remove(app_id: str) -> None:
     """Remove an app from the index."""
-    try:
+    with contextlib.suppress(OSError):
         os.unlink(os.path.join(index_folder(), app_id))
-    except OSError:
-        pass
 
 
 def find(app_id: str) -> AppFolder | None:
@@ -71,16 +70,12 @@ def remove_dangling(app_id: str) -> None:
 
 
 def app_ids() -> list[str]:
-    """Return the ids of all apps in the index, sorted."""
+    """Return the ids of all apps in the index, the newest one first."""
     try:
-        return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
+        names = os.listdir(index_folder())
     except OSError:
         return []
-
-
-def newest_app_ids() -> list[str]:
-    """Return the ids of all apps in the index, the newest one first."""
-    return sorted(app_ids(), key=_added, reverse=True)
+    return sorted((name for name in names if not name.startswith(".")), key=_added, reverse=True)
 
 
 def _added(app_id: str) -> int:

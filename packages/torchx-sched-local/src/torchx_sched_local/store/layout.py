@@ -16,6 +16,9 @@ SUCCESS = "SUCCESS"
 #: The folder within an app's folder whose files only this scheduler reads.
 PRIVATE = ".torchx"
 
+#: The error output of a supervisor process.
+SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
+
 #: Replaces a missing value in the file ``SUCCESS``.
 NA = "<N/A>"
 

@@ -6,9 +6,8 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from functools import partial
 
-from torchx_kit.workspace.pruning import DEFAULT_AGE, PruneError, tree_size
+from torchx_kit.workspace.pruning import DEFAULT_AGE, tree_size
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs.errors import BackendError
@@ -30,19 +29,7 @@ def unused_apps(query: PruneQuery) -> Iterator[Prunable]:
             # has_ended() records the end of an app whose supervisor has died.
             if app is None or not app.has_ended():
                 continue
-            path, end = app.folder.path, app.folder.read_end()
-            if end is None or time.time() - end[1] <= age:
-                continue
-            if os.path.realpath(path).startswith(base + os.sep):
-                yield Prunable(path, tree_size(path), partial(_delete, app_id), end[1])
-
-
-def _delete(app_id: str) -> None:
-    folder = index.find(app_id)
-    if folder is None:
-        return
-    try:
-        folder.delete()
-    except OSError as e:
-        raise PruneError(f"cannot remove {folder.path}: {e.strerror or e}") from None
-    index.remove(app_id)
+            path, ended = app.folder.path, app.refresh().last_updated
+            is_old = 0.0 < ended < time.time() - age
+            if is_old and os.path.realpath(path).startswith(base + os.sep):
+                yield Prunable(path, tree_size(path), app.delete, ended)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import binascii
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 # json.dumps() would make an encoder for each record. The output is ASCII: paths that are not valid
@@ -20,12 +18,12 @@ def encode(data: Any) -> bytes:
     return b"%08x %s\n" % (binascii.crc32(text), text)
 
 
-def decode_lines(data: bytes, skipped: tuple[bytes, ...] = ()) -> tuple[list[Any], int, bool]:
+def decode_lines(data: bytes, raw: bytes | None = None) -> tuple[list[Any], int, bool]:
     """Return the data of the records in a text whose last line may be incomplete.
 
     Args:
         data: The text. Empty lines are ignored.
-        skipped: Records with a text that starts so are checked, but not returned.
+        raw: Records that begin so are checked, but returned as text, for :func:`decode`.
 
     Returns:
         The data of each record, the length of the complete lines in bytes, and True if there were
@@ -34,46 +32,27 @@ def decode_lines(data: bytes, skipped: tuple[bytes, ...] = ()) -> tuple[list[Any
     end = data.rfind(b"\n") + 1
     found, is_damaged = [], False
     for line in filter(None, data[:end].split(b"\n")):
+        text = line[_CHECKSUM_DIGITS + 1 :]
         try:
-            if text_of(line).startswith(skipped):
-                check(line)
-            else:
-                found.append(decode(line))
+            if line[: _CHECKSUM_DIGITS + 1] != b"%08x " % binascii.crc32(text):
+                raise ValueError("the checksum does not match")
+            is_raw = raw is not None and text.startswith(raw)
+            found.append(text if is_raw else decode(text))
         except ValueError:  # a crash of the machine can damage a line
             is_damaged = True
     return found, end, is_damaged
 
 
-def decode_kind(data: bytes, kind: bytes) -> Iterator[Any]:
-    """Yield the data of the records in a text that begin with ``kind``; skip damaged ones."""
-    for line in data.split(b"\n"):
-        if text_of(line).startswith(kind):
-            with contextlib.suppress(ValueError):
-                yield decode(line)
-
-
-def decode(line: bytes) -> Any:
+def decode(text: bytes) -> Any:
     """Return the data of a record.
 
     Args:
-        line: The record, with or without its newline.
+        text: The record without its checksum.
 
     Raises:
-        ValueError: The line is not a record, or it is damaged.
+        ValueError: The text is no JSON, or nested too deeply.
     """
-    check(line)
     try:
-        return json.loads(text_of(line))
+        return json.loads(text)
     except RecursionError:
         raise ValueError("the data is nested too deeply") from None
-
-
-def check(line: bytes) -> None:
-    """Raise ValueError unless the checksum of a record matches."""
-    if line[: _CHECKSUM_DIGITS + 1] != b"%08x " % binascii.crc32(text_of(line)):
-        raise ValueError("the checksum does not match")
-
-
-def text_of(line: bytes) -> bytes:
-    """Return the text of a record, without its checksum and newline."""
-    return line[_CHECKSUM_DIGITS + 1 :].rstrip(b"\n")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_sched_local.errors import NoLogError
@@ -14,13 +13,7 @@ from torchx_sched_local.logs.replica_log import log_path, replica_lines
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, ReplicaRun
-from torchx_sched_local.store.load_app import (
-    find_end,
-    load_app,
-    may_retry,
-    new_run,
-)
+from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
@@ -42,18 +35,17 @@ class StoredApp:
 
     Args:
         folder: The app's folder.
-        data: The app in this folder, from :func:`~torchx_sched_local.store.load_app.load_app`.
+        run: The app's state, as :meth:`AppFolder.read` returns it.
+        position: Up to here, the journal was read.
     """
 
-    def __init__(self, folder: AppFolder, data: dict[str, Any]) -> None:
+    def __init__(self, folder: AppFolder, run: AppRun, position: int = 0) -> None:
         self.folder = folder
-        self.data = data
-        self._run = new_run(data)
+        self.data = run.data
+        self._run = run
         self._lock = threading.Lock()
-        self._position = 0
-        self._is_damaged = False
+        self._position = position
         self._refreshed = -_FRESH_SECONDS
-        self._request: PopenRequest | None = None
         self._app: AppDef | None = None
         # The index, if this is an element of an array.
         self._element: int | None = None
@@ -66,24 +58,23 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = index.find(app_id)
-        return None if folder is None else cls.read(folder, app_id)
+        return None if folder is None else cls.read(folder.path, app_id)
 
     @classmethod
-    def read(cls, folder: AppFolder, app_id: str) -> StoredApp | None:
+    def read(cls, path: str, app_id: str) -> StoredApp | None:
         """Return the app in a folder, or None if it has another id.
 
         Raises:
             BackendError: The app's record cannot be read.
         """
-        data = load_app(folder)
-        return cls(folder, data) if data["app_id"] == app_id else None
+        folder = AppFolder(path)
+        run, position = folder.read()
+        return cls(folder, run, position) if run.app_id == app_id else None
 
     @property
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored or its record is damaged."""
-        if self._request is None:
-            self._request = self.folder.read_request()
-        return self._request
+        return self._run.request
 
     @property
     def app(self) -> AppDef | None:
@@ -100,28 +91,7 @@ class StoredApp:
     @property
     def element_names(self) -> list[str]:
         """The names of the apps in an array, by index; empty if the app is no array."""
-        names = self.data.get("elements")
-        return names if isinstance(names, list) else []
-
-    def elements(self) -> list[ReplicaRun]:
-        """Return the current states of the elements of an array, by index.
-
-        An element that has failed and is going to be restarted is PENDING.
-        """
-        run = self.refresh()
-        (role,) = self.data["roles"]
-        found = []
-        for replica in run.replicas:
-            is_restarted = replica.state == AppState.FAILED and not is_terminal(run.state)
-            if is_restarted and replica.restarts < role["max_retries"] and replica.process:
-                replica = copy.copy(replica)
-                replica.state = AppState.PENDING
-                replica.reason = f"restarts after {replica.reason}"
-            found.append(replica)
-        return found
-
-    def check_deletion(self) -> None:
-        """Raise RequestError if the app cannot be deleted."""
+        return self.data["elements"] or []
 
     def refresh(self) -> AppRun:
         """Read the new events in the journal, and return the current state of the app.
@@ -135,7 +105,7 @@ class StoredApp:
             return run
         run.reset_state()
         if self._is_supervised():
-            is_new = run.supervisor is None and not run.num_restarts and not self._is_damaged
+            is_new = run.supervisor is None and not run.num_restarts and not run.is_damaged
             if is_new and not self._has_processes():
                 run.state = AppState.SUBMITTED
             return run
@@ -157,7 +127,9 @@ class StoredApp:
         """Return True if nothing more is written to the logs of a replica."""
         # A reader of many logs calls this for each replica, and must not refresh every time.
         run = self._run if self._is_fresh() else self.refresh()
-        return is_terminal(run.state) or run.roles[role][k].is_final(may_retry(self.data))
+        # A cancelled replica may have processes left that still write.
+        has_ended = run.roles[role][k].state in (AppState.SUCCEEDED, AppState.FAILED)
+        return is_terminal(run.state) or (has_ended and not run.may_retry)
 
     def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
         """Return lines of a log of a replica, which ``closing`` ends if the log is followed.
@@ -257,19 +229,15 @@ class StoredApp:
     def _read_journal(self) -> AppRun:
         """Read the new events in the journal, and return the state of the app."""
         with self._lock:  # several threads may read the app
-            return self._read_new_events()
-
-    def _read_new_events(self) -> AppRun:
-        if self.folder.journal_size() < self._position:
-            # The journal was truncated: only what is left of it is known.
-            self._run, self._position, self._is_damaged = new_run(self.data), 0, True
-        events, self._position, is_damaged = self.folder.read_events(self._position)
-        # An intact journal is never empty: it begins with the app.
-        self._is_damaged |= is_damaged or not self._position
-        self._is_damaged |= not self._run.apply_all(events)
-        if self._is_damaged and is_terminal(self._run.state):
-            self._run.name_unknown_ends()
-        return self._run
+            if self.folder.journal_size() < self._position:
+                # The journal was truncated: only what is left of it is known.
+                self._run, self._position = AppRun(self.data, self.request), 0
+                self._run.is_damaged = True
+            events, self._position, is_damaged = self.folder.read_events(self._position)
+            # An intact journal is never empty: it begins with the app.
+            self._run.is_damaged |= is_damaged or not self._position
+            self._run.apply_all(events)
+            return self._run
 
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())
@@ -279,7 +247,7 @@ class StoredApp:
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.supervise.reap import settle
+        from torchx_sched_local.supervise.reap import find_end, settle
 
         try:
             settle(AppFolder(self.folder.path), self._run.app_id, must_end=must_end)
@@ -290,9 +258,7 @@ class StoredApp:
         is_supervised = self._is_supervised()
         run = self._read_journal()
         if not is_supervised and not is_terminal(run.state):
-            run.state, run.msg = find_end(
-                self.folder, run, has_processes=False, is_damaged=self._is_damaged
-            )
+            run.state, run.msg, _ = find_end(self.folder, run, has_processes=False)
 
     def _check_node(self) -> None:
         node = self._run.node

@@ -35,30 +35,21 @@ class StoredElement(StoredApp):
         self._app_id = element_id(array.data["app_id"], k)
         (role,) = array.data["roles"]
         self._role = role["name"]
-        super().__init__(
-            array.folder,
-            {
-                **array.data,
-                "app_id": self._app_id,
-                "name": array.element_names[k],
-                "roles": [{**role, "replicas": 1}],
-                "elements": None,
-            },
-        )
-        self._element = self._k = k
-
-    @property
-    def request(self) -> PopenRequest | None:
-        """The request of this element, or None if the request of the array is damaged."""
-        request = self.array.request
-        if request is None:
-            return None
-        return PopenRequest(
+        data = {
+            **array.data,
+            "app_id": self._app_id,
+            "name": array.element_names[k],
+            "roles": [{**role, "replicas": 1}],
+            "elements": None,
+        }
+        request = array.request and PopenRequest(
             self._app_id,
-            request.log_dir,
-            {self._role: [request.role_params[self._role][self._k]]},
-            {self._role: [request.role_log_dirs[self._role][self._k]]},
+            array.request.log_dir,
+            {self._role: [array.request.role_params[self._role][k]]},
+            {self._role: [array.request.role_log_dirs[self._role][k]]},
         )
+        super().__init__(array.folder, AppRun(data, request))
+        self._element = self._k = k
 
     @property
     def app(self) -> AppDef | None:
@@ -72,15 +63,11 @@ class StoredElement(StoredApp):
 
     def refresh(self) -> AppRun:
         """Return the state of this element."""
-        element = self.array.elements()[self._k]
         array = self.array.refresh()
-        run = self._run = AppRun(self._app_id, {self._role: 1})
-        for name in ("created", "supervisor", "boot", "node"):
-            setattr(run, name, getattr(array, name))
-        replica = copy.copy(element)
+        run = self._run = AppRun(self.data, self.request)
+        run.supervisor, run.boot, run.node = array.supervisor, array.boot, array.node
+        replica = copy.copy(array.element(self._k))
         replica.id = 0
-        if replica.state == AppState.PENDING and array.is_cancelled(self._k):
-            replica.state, replica.reason = AppState.CANCELLED, "cancelled"
         run.roles[self._role][0] = replica
         run.state, run.msg = replica.state, replica.reason
         if replica.state == AppState.PENDING and not replica.reason:
@@ -100,17 +87,13 @@ class StoredElement(StoredApp):
         check_replica(self._app_id, {self._role: 1}, role, k)
         return self.array.log(role, self._k, query, closing)
 
-    def check_deletion(self) -> None:
+    def delete(self) -> None:
         """Raise RequestError, because only a whole array can be deleted."""
         raise single_element_error(self._app_id, self.array.data["app_id"])
 
-    def delete(self) -> None:
-        """Raise RequestError, because only a whole array can be deleted."""
-        self.check_deletion()
-
     def _processes(self) -> set[ProcessId]:
         run = self.array.refresh()
-        return run.find_processes({run.token(0, self._k)})
+        return run.find_processes([run.roles[self._role][self._k]])
 
     def _is_supervised(self) -> bool:
         return self.array._is_supervised()

@@ -14,7 +14,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import weakref
 from collections.abc import Callable, Iterable
 
 from torchx_sched_local.store.app_folder import AppFolder
@@ -23,8 +22,6 @@ from torchx_sched_local.supervise.start_supervisor import python_command
 # The guard ignores these signals: a terminal or a batch system may send them to all processes.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
-
-_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 class Guard:
@@ -45,7 +42,6 @@ class Guard:
     def __init__(self, folder: AppFolder, app_id: str, began: int) -> None:
         journal = folder.fileno()
         command = python_command("reap", folder.path, str(journal), app_id, str(began))
-        self._folder = folder
         reader, self._pipe = os.pipe()
         # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
@@ -56,7 +52,8 @@ class Guard:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env=_environ(),
+                # The variables of this process may have the token of a local job that runs it.
+                env={"PATH": os.environ.get("PATH", os.defpath)},
                 pass_fds=(journal,),
                 start_new_session=True,
             )
@@ -67,16 +64,12 @@ class Guard:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(reader)
         self.pid = self._process.pid
-        _guards.add(self)
 
     def dismiss(self) -> None:
-        """End the guard, because its apps have ended; may be called more than once."""
-        pipe, self._pipe = self._pipe, -1
-        if pipe < 0:
-            return
-        with contextlib.suppress(OSError):  # the guard was killed
-            os.write(pipe, b"bye\n")
-        os.close(pipe)
+        """End the guard, because its app has ended; may be called more than once."""
+        with contextlib.suppress(OSError):  # the pipe is closed, or the guard was killed
+            os.write(self._pipe, b"bye\n")
+        self.close_pipe()
 
     def wait(self) -> None:
         """Wait until the guard has ended."""
@@ -84,10 +77,11 @@ class Guard:
 
     def end_app(self) -> None:
         """Make the guard end the app, as if this process had died, and wait for that."""
-        self._close_pipe()
+        self.close_pipe()
         self.wait()
 
-    def _close_pipe(self) -> None:
+    def close_pipe(self) -> None:
+        """Close this process's end of the pipe; may be called more than once."""
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
@@ -101,7 +95,6 @@ class ParentGuard(Guard):
     have ended.
 
     Args:
-        folder: The app's folder, whose journal is locked.
         end_app: Ends the app, as the program of a :class:`Guard`.
         files: Descriptors that only the child needs.
 
@@ -109,13 +102,9 @@ class ParentGuard(Guard):
         OSError: This process cannot be forked.
     """
 
-    def __init__(
-        self, folder: AppFolder, end_app: Callable[[], object], files: Iterable[int]
-    ) -> None:
-        self._folder = folder
+    def __init__(self, end_app: Callable[[], object], files: Iterable[int]) -> None:
         reader, self._pipe = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
-        parent = os.getpid()
         if os.fork():
             for fd in (self._pipe, *files):
                 os.close(fd)
@@ -127,26 +116,6 @@ class ParentGuard(Guard):
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(reader)
-        self.pid = parent
-        _guards.add(self)
 
     def wait(self) -> None:
         """Return at once: a process cannot wait for its parent."""
-
-
-def _environ() -> dict[str, str]:
-    # Do not pass os.environ: if this process runs in a local job, that job's token would mark the
-    # guard as one of the job's processes.
-    return {"PATH": os.environ.get("PATH", os.defpath)}
-
-
-def _close_inherited_files() -> None:
-    # While a forked process has the pipes and the locked journals open, the guards do not notice
-    # that the supervisor has died, and its apps seem to be supervised.
-    for guard in list(_guards):
-        guard._close_pipe()
-        guard._folder.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_files)

@@ -18,10 +18,9 @@ Callback = Callable[[], object]
 
 
 class Reactor:
-    """An event loop that runs in one thread until each :meth:`hold` was undone by a release.
+    """An event loop that runs in one thread until :meth:`stop`.
 
-    The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`,
-    and :meth:`hold`.
+    The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`.
     """
 
     def __init__(self) -> None:
@@ -32,21 +31,13 @@ class Reactor:
         self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wake_pipe)
         self._soon: deque[Callback] = deque()
         self._timers = sched.scheduler(time.monotonic)
-        self._held = 0
-        self._ended = False
+        self._is_stopped = False
+        self._is_closed = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
 
-    def hold(self) -> bool:
-        """Keep the loop running, and return False if it has ended already."""
-        with self._lock:
-            if not self._ended:
-                self._held += 1
-            return not self._ended
-
-    def release(self) -> None:
-        """Undo one call of :meth:`hold`; the loop ends once every such call is undone."""
-        with self._lock:
-            self._held -= 1
+    def stop(self) -> None:
+        """End the loop after the events that are due; only the loop's thread may call this."""
+        self._is_stopped = True
 
     def call_soon(self, callback: Callback) -> None:
         """Call a function in the loop's thread; other threads and signal handlers may call this.
@@ -54,26 +45,15 @@ class Reactor:
         Nothing happens if the loop has ended.
         """
         with self._lock:
-            if self._ended:
+            if self._is_closed:
                 return
             self._soon.append(callback)
-            try:
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop, too
                 os.write(self._wake, b".")
-            except BlockingIOError:
-                pass  # the pipe is full, so the loop will wake up
 
-    def call_next(self, callback: Callback) -> None:
-        """Call a function after the pending events; only the loop's thread may call this."""
-        self._soon.append(callback)
-
-    def call_later(self, seconds: float, callback: Callback) -> sched.Event:
-        """Call a function after a number of seconds, and return the argument of :meth:`cancel`."""
-        return self._timers.enter(seconds, 0, _call, (callback,))
-
-    def cancel(self, timer: sched.Event) -> None:
-        """Undo a :meth:`call_later`; nothing happens if the function was called already."""
-        with contextlib.suppress(ValueError):
-            self._timers.cancel(timer)
+    def call_later(self, seconds: float, callback: Callback) -> None:
+        """Call a function after a number of seconds."""
+        self._timers.enter(seconds, 0, _call, (callback,))
 
     def on_exit(self, pid: int, callback: Callback) -> bool:
         """Call a function once a process has ended.
@@ -85,7 +65,7 @@ class Reactor:
         try:
             fd = open_pidfd(pid)
         except ProcessLookupError:
-            self.call_next(callback)
+            self.call_soon(callback)
             return True
         if fd is None:
             return False
@@ -99,13 +79,11 @@ class Reactor:
         return True
 
     def run(self) -> None:
-        """Run the loop until no caller holds it. This method may be called only once."""
-        while True:
-            with self._lock:
-                if self._held <= 0:
-                    self._ended = True
-                    break
+        """Run the loop until it is stopped. This method may be called only once."""
+        while not self._is_stopped:
             self._once()
+        with self._lock:
+            self._is_closed = True
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
@@ -119,16 +97,14 @@ class Reactor:
             _call(self._soon.popleft())
 
     def _drain_wake_pipe(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             while os.read(self._wake_end, 4096):
                 pass
-        except BlockingIOError:
-            pass
 
 
 def _call(callback: Callback) -> None:
     try:
         callback()
     except Exception:
-        # The loop continues for the other apps.
+        # The loop goes on: the app's other events must not be lost.
         logging.getLogger(__name__).exception("error in the supervision of local apps")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from torchx_sched_local.store.layout import NA, SUCCESS
+from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -150,6 +153,11 @@ class _LocalAppDef:
         #: None if a subclass started the app without a supervision.
         self.supervision: Supervision | None = None
 
+    @property
+    def replicas(self) -> list[_LocalReplica]:
+        """The replicas that were started, role by role."""
+        return [replica for role in self.role_replicas.values() for replica in role]
+
     def add_replica(self, role_name: str, replica: _LocalReplica) -> None:
         """Add a started replica; it replaces the replica of an earlier attempt."""
         replicas = self.role_replicas.setdefault(role_name, [])
@@ -164,6 +172,10 @@ class _LocalAppDef:
         self.last_updated = time.time()
         self.state = state
 
+    def is_own(self) -> bool:
+        """Return False in a fork of the process that supervises the app."""
+        return self.supervision is None or self.supervision.owner == os.getpid()
+
     def kill(self) -> None:
         """Terminate all replicas: SIGTERM first, SIGKILL after a grace period.
 
@@ -174,13 +186,12 @@ class _LocalAppDef:
             self.supervision.cancel_soon()
             self.supervision.wait_for_end()
             return
-        replicas = [replica for role in self.role_replicas.values() for replica in role]
-        for replica in replicas:
+        for replica in self.replicas:
             replica.signal(signal.SIGTERM)
         from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS
 
         deadline = time.monotonic() + GRACE_SECONDS
-        for replica in replicas:
+        for replica in self.replicas:
             if not replica.ends_within(deadline - time.monotonic()):
                 replica.signal(signal.SIGKILL)
                 replica.proc.wait()
@@ -192,25 +203,22 @@ class _LocalAppDef:
         deadline = None if timeout is None else time.monotonic() + timeout
         return all(
             replica.ends_within(None if deadline is None else deadline - time.monotonic())
-            for role in self.role_replicas.values()
-            for replica in role
+            for replica in self.replicas
         )
 
     def close(self) -> None:
         """Terminate all replicas, close their files, and write the file ``SUCCESS``."""
         self.kill()
         if self.supervision is None:
-            for role in self.role_replicas.values():
-                for replica in role:
-                    replica.close_files()
+            for replica in self.replicas:
+                replica.close_files()
             self._write_success()
 
     def get_structured_error_msg(self) -> str:
         """Return the first error that a replica wrote, as compact JSON, or ``<NONE>``."""
         from torchx_sched_local.describe import first_error
 
-        replicas = [replica for role in self.role_replicas.values() for replica in role]
-        return first_error(replica.error_file for replica in replicas)
+        return first_error(replica.error_file for replica in self.replicas)
 
     def _write_success(self) -> None:
         from torchx_kit.atomic_files import write_atomically
@@ -233,11 +241,9 @@ class _LocalAppDef:
             ]
             for role, replicas in self.role_replicas.items()
         }
-        try:
-            content = encode_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+        content = encode_success(self.log_dir, self.id, self.state, self.last_updated, roles)
+        with contextlib.suppress(OSError):  # this process has the same information in memory
             write_atomically(os.path.join(self.log_dir, SUCCESS), content, 0o666)
-        except OSError:
-            pass  # this process has the same information in memory
 
     def __repr__(self) -> str:
         pids = {
@@ -245,3 +251,17 @@ class _LocalAppDef:
             for role, replicas in self.role_replicas.items()
         }
         return f"{{app_id:{self.id}, state:{self.state.name}, pid_map:{pids}}}"
+
+
+def end_apps(apps: Sequence[_LocalAppDef]) -> None:
+    """Cancel apps at the same time, and wait until they have ended."""
+    for app in apps:
+        if app.supervision is not None:
+            app.supervision.cancel_soon()
+    for app in apps:
+        try:
+            app.kill()
+        except BackendError as e:
+            import logging
+
+            logging.getLogger(__name__).warning("%s", e)

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING
 import torchx_kit
 import torchx_sched_local
 import torchx_specs
+from torchx_sched_local.store.app_files import closing_fd
+from torchx_sched_local.store.layout import SUPERVISOR_LOG
 from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.guard import Guard
     from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-    from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
@@ -130,10 +131,10 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
 def _popen(
     folder: AppFolder, app_id: str, confirmation: int, reported: int
 ) -> subprocess.Popen[bytes]:
-    log = folder.open_supervisor_log()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     # If this process runs in a local job, the new app must not end with that job.
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
-    try:
+    with closing_fd(folder.open(SUPERVISOR_LOG, flags)) as log:
         return subprocess.Popen(
             python_command("run", folder.path, str(folder.fileno()), app_id),
             stdin=confirmation,
@@ -143,8 +144,6 @@ def _popen(
             pass_fds=(folder.fileno(),),
             start_new_session=True,
         )
-    finally:
-        os.close(log)
 
 
 def _read_report(fd: int) -> None:
@@ -186,37 +185,30 @@ def main(argv: list[str]) -> int:
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
-    match argv:
-        case ["reap", path, journal, app_id, began]:
-            from torchx_sched_local.supervise.reap import reap
+    command, path, journal, app_id, *began = argv
+    folder = AppFolder(path, int(journal))
+    if command == "reap":
+        from torchx_sched_local.supervise.reap import reap
 
-            reap(AppFolder(path, int(journal)), app_id, int(began))
-            return 0
-        case ["run", path, journal, app_id]:
-            os.set_inheritable(int(journal), False)  # the replicas must not share the lock
-            return _run(AppFolder(path, int(journal)), app_id)
-    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
-    return 2
+        reap(folder, app_id, int(began[0]))
+        return 0
+    os.set_inheritable(int(journal), False)  # the replicas must not share the lock
+    return _run(folder, app_id)
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
     from torchx_sched_local.supervise.guard import ParentGuard
     from torchx_sched_local.supervise.processes.replica_processes import identify
+    from torchx_sched_local.supervise.reap import reap
 
     report_fd, confirmation_fd = _take_standard_streams()
     launcher = identify(os.getppid())
     began = process_table.now()
-
-    def end_app() -> None:
-        from torchx_sched_local.supervise.reap import reap
-
-        reap(folder, app_id, began)
-
     _adopt_orphans()
-    guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
+    guard = ParentGuard(lambda: reap(folder, app_id, began), (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor = _start(folder, app_id, guard)
+        supervision = _start(folder, app_id, guard)
     except TorchXError as e:
         guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
@@ -228,39 +220,35 @@ def _run(folder: AppFolder, app_id: str) -> int:
         os.close(report_fd)
     else:
         supervision.abort()
-    reactor.call_soon(supervision.begin)
+    supervision.reactor.call_soon(supervision.begin)
     # The request of an array may have thousands of objects, which stay until the end.
     gc.freeze()
-    reactor.call_soon(lambda: _reap_orphans(supervision, reactor))
-    reactor.run()
+    supervision.reactor.call_soon(lambda: _reap_orphans(supervision))
+    supervision.reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> Supervision:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
-    from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.replicas import _LocalAppDef
     from torchx_sched_local.supervise.supervision import Supervision
 
     try:
         folder.open_journal()
-    except OSError as e:
-        raise folder_error(folder.path, e) from e
-    data, request = folder.read_app(), folder.read_request()
-    if data is None or request is None or data["app_id"] != app_id:
-        raise RequestError(f"the folder {folder.path} has no app and request, or they are damaged")
-    reactor = Reactor()
-    reactor.hold()
-    popen = LocalScheduler(data["session"], CWDImageProvider)._popen
-    local_app = _LocalAppDef(request.app_id, request.log_dir)
-    try:
-        supervision = Supervision(reactor, folder, data, request, popen, local_app, guard)
+        run, _ = folder.read()
+        if run.request is None or run.is_damaged or run.app_id != app_id:
+            raise RequestError(
+                f"the folder {folder.path} has no app and request, or they are damaged"
+            )
+        popen = LocalScheduler(run.data["session"], CWDImageProvider)._popen
+        local_app = _LocalAppDef(app_id, folder.path)
+        supervision = Supervision(folder, run, run.request, popen, local_app, guard)
         supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e
-    return supervision, reactor
+    return supervision
 
 
 def _adopt_orphans() -> None:
@@ -285,10 +273,9 @@ def _take_standard_streams() -> tuple[int, int]:
 
 
 def _report(fd: int, report: dict[str, str]) -> None:
-    try:
+    # If the submitting process has died, it will not confirm the start.
+    with contextlib.suppress(OSError):
         os.write(fd, json.dumps(report).encode() + b"\n")
-    except OSError:
-        pass  # the submitting process has died, so it will not confirm the start
 
 
 def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
@@ -304,7 +291,7 @@ def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     return os.read(fd, 64) == CONFIRMATION
 
 
-def _reap_orphans(supervision: Supervision, reactor: Reactor) -> None:
+def _reap_orphans(supervision: Supervision) -> None:
     """Reap the adopted children that have ended, now and from time to time.
 
     The supervision reaps the first processes of the replicas.
@@ -312,7 +299,7 @@ def _reap_orphans(supervision: Supervision, reactor: Reactor) -> None:
     for pid in process_table.children() - supervision.own_pids():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    reactor.call_later(_REAP_SECONDS, lambda: _reap_orphans(supervision, reactor))
+    supervision.reactor.call_later(_REAP_SECONDS, lambda: _reap_orphans(supervision))
 
 
 if __name__ == "__main__":

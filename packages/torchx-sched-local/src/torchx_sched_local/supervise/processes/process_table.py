@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
@@ -21,7 +21,6 @@ ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 IS_LINUX = sys.platform.startswith("linux")
-_READ_BYTES = 1 << 17
 # The flag of kernel threads in /proc/PID/stat, which have no environment.
 _PF_KTHREAD = 0x00200000
 # How long a process may be in the midst of execve, and the pause between two looks, in seconds.
@@ -36,14 +35,12 @@ class ProcessInfo(NamedTuple):
     Attributes:
         start: When the process started, in clock ticks: since boot on Linux, since 1970 elsewhere.
         parent: Pid of the parent process.
-        group: Id of the process group.
         session: Id of the session; 0 if unknown.
         state: One letter, as ``ps`` shows it: ``Z`` and ``X`` mean that the process has ended.
     """
 
     start: int
     parent: int
-    group: int
     session: int
     state: str
 
@@ -72,7 +69,15 @@ def process_info(pid: int) -> ProcessInfo | None:
     """
     if not IS_LINUX:
         return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
-    return _parse_stat(_read(f"/proc/{pid}/stat"))
+    fields = _stat_fields(pid)
+    if len(fields) < 20:
+        return None
+    return ProcessInfo(
+        start=int(fields[19]),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        state=fields[0].decode(),
+    )
 
 
 def all_processes() -> dict[int, ProcessInfo]:
@@ -81,7 +86,11 @@ def all_processes() -> dict[int, ProcessInfo]:
     Raises:
         OSError: Too many files are open, so processes cannot be read.
     """
-    found = ((pid, process_info(pid)) for pid in _pids())
+    if IS_LINUX:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    else:
+        pids = _ask_psutil(lambda psutil: psutil.pids(), [])
+    found = ((pid, process_info(pid)) for pid in pids)
     return {pid: info for pid, info in found if info is not None}
 
 
@@ -93,22 +102,10 @@ def children() -> set[int]:
     the list of the main thread.
     """
     me = os.getpid()
-    try:
-        # Reading unbuffered bytes takes half the time of reading a text file.
-        with open(f"/proc/{me}/task/{me}/children", "rb", buffering=0) as file:
-            return set(map(int, (file.read() or b"").split()))
-    except OSError:
-        return {pid for pid, info in all_processes().items() if info.parent == me}
-
-
-def pids_of_user() -> Iterator[int]:
-    """Yield the pids of this user's processes, without this process."""
-    me, user = os.getpid(), os.geteuid()
-    for pid in _pids():
-        # This check skips the thousands of kernel threads and processes of other users on a large
-        # machine, whose data would take long to read.
-        if pid != me and _user_of(pid) == user:
-            yield pid
+    data = _try_read(f"/proc/{me}/task/{me}/children")
+    if data is not None:
+        return set(map(int, data.split()))
+    return {pid for pid, info in all_processes().items() if info.parent == me}
 
 
 def read_tokens(pid: int) -> list[str]:
@@ -128,7 +125,7 @@ def read_environ(pid: int) -> bytes | None:
     for at most one second.
 
     Returns:
-        The environment; empty if the process has none or has ended, and None if it cannot be read.
+        The environment, empty if the process has none; None if it cannot be read.
 
     Raises:
         OSError: Too many files are open, so processes cannot be read.
@@ -176,38 +173,14 @@ def with_token(environ: Mapping[str, str], token: str) -> str:
     return f"{outer}\n{token}" if outer else token
 
 
-def _pids() -> list[int]:
-    if not IS_LINUX:
-        return list(_ask_psutil(lambda psutil: psutil.pids(), []))
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def _stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` after the program's name: the first is the state.
 
-
-def _user_of(pid: int) -> int:
-    if not IS_LINUX:
-        return _ask_psutil(lambda psutil: int(psutil.Process(pid).uids().effective), -1)
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return -1
-
-
-def _stat_fields(data: bytes) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` after the program's name: the first is the state."""
+    The result is empty if there is no such process.
+    """
+    data = _try_read(f"/proc/{pid}/stat") or b""
     # The program's name, in parentheses, may itself contain spaces and parentheses.
     return data[data.rfind(b")") + 2 :].split()
-
-
-def _parse_stat(data: bytes) -> ProcessInfo | None:
-    fields = _stat_fields(data)
-    if len(fields) < 20:
-        return None
-    return ProcessInfo(
-        start=int(fields[19]),
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        state=fields[0].decode(),
-    )
 
 
 def _read_mark(pid: int) -> str:
@@ -223,7 +196,7 @@ def _lacks_environ(pid: int) -> bool:
 
     The fields of ``/proc/PID/stat`` are described in proc_pid_stat(5).
     """
-    fields = _stat_fields(_read(f"/proc/{pid}/stat"))
+    fields = _stat_fields(pid)
     if len(fields) < 49 or fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
         return False
     start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
@@ -231,36 +204,20 @@ def _lacks_environ(pid: int) -> bool:
     return start_code == 0 or env_end > env_start
 
 
-def _read(path: str) -> bytes:
-    """Return the content of a file in ``/proc``; empty if it cannot be read.
-
-    Raises:
-        OSError: Too many files are open, so it is unknown whether the process exists.
-    """
-    return _try_read(path) or b""
-
-
 def _try_read(path: str) -> bytes | None:
-    """Return the content of a file in ``/proc``, or None if it cannot be opened.
+    """Return the content of a file in ``/proc``, or None if it cannot be read.
 
     Raises:
         OSError: Too many files are open, so it is unknown whether the process exists.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Reading unbuffered bytes takes half the time of reading a text file.
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
     except OSError as e:
         if e.errno in NO_DESCRIPTOR:
             raise
         return None
-    try:
-        data = b""
-        while block := os.read(fd, _READ_BYTES):
-            data += block
-        return data
-    except OSError:  # the process ended meanwhile
-        return b""
-    finally:
-        os.close(fd)
 
 
 def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
@@ -269,7 +226,6 @@ def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
         return ProcessInfo(
             start=int(process.create_time() * _TICKS_PER_SECOND),
             parent=process.ppid(),
-            group=os.getpgid(process.pid),
             session=os.getsid(process.pid),
             state="Z" if is_zombie else "S",
         )

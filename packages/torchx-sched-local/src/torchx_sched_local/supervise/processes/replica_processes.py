@@ -4,12 +4,11 @@ The operating system reuses process ids. So a process is identified here by its 
 time. On systems with pidfds, a signal is sent through a pidfd, so that it never reaches another
 process.
 
-No single way finds all processes of a replica, so they are found in five ways. The second sentence
+No single way finds all processes of a replica, so they are found in four ways. The second sentence
 of each item says which processes this way does not find:
 
 - They descend from the replica's first process. An orphan gets another parent.
 - They are in the session that the first process leads. A daemon makes its own session.
-- They are in the process group that the first process leads. A daemon makes its own group.
 - They inherit an environment variable. A process can clear its environment; daemons seldom do.
 - On Linux, their standard output or error is a log file of the replica. A daemon may open another
   file.
@@ -22,7 +21,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from torchx_sched_local.supervise.processes import process_table
@@ -44,42 +43,17 @@ class ProcessId(NamedTuple):
     start: int
 
 
-class Marks(NamedTuple):
-    """The marks by which the processes of some replicas are found, whatever their parents are.
-
-    Attributes:
-        owns_token: Returns True for the tokens of the replicas.
-        owns_output: Returns True for the paths of the replicas' log files.
-    """
-
-    owns_token: Callable[[str], bool]
-    owns_output: Callable[[str], bool]
-
-    def match(self, pid: int) -> bool:
-        """Return True if the process has one of the marks."""
-        return any(map(self.owns_token, process_table.read_tokens(pid))) or any(
-            map(self.owns_output, process_table.output_files(pid))
-        )
-
-
 class Leader(NamedTuple):
-    """The first process of a replica, which leads a session and a process group.
+    """The first process of a replica, which leads a session.
 
     Attributes:
         process: The process.
-        token: Marks the replica's processes, in
-            :data:`~torchx_sched_local.supervise.processes.process_table.ENV_REPLICA`.
         reaped: A time, as :func:`process_table.now`, until which the pid was certainly not reused;
             None before the process was reaped.
     """
 
     process: ProcessId
-    token: str
     reaped: int | None = None
-
-
-#: Pids of processes that must not be terminated.
-Spared = Set[int]
 
 
 def identify(pid: int) -> ProcessId:
@@ -183,34 +157,33 @@ def send_signal(process: ProcessId, number: int) -> bool:
 
 def find_processes(
     leaders: Iterable[Leader],
-    marks: Marks,
+    is_marked: Callable[[int], bool],
     since: int,
-    spared: Spared | None = None,
+    adopts: bool = False,
 ) -> set[ProcessId]:
     """Return every living process that belongs to the leaders, the leaders included.
 
     Args:
         leaders: The first processes of replicas. A leader with an unknown start is ignored.
-        marks: The marks of the processes that belong to the leaders.
+        is_marked: Returns True if the process with a pid has a mark of the replicas.
         since: Processes that started before this time, as :func:`process_table.now`, never belong.
-        spared: Pids of children of this process. If not None, all other children and their
-            descendants belong to the leaders, too.
+        adopts: Whether all children of this process and their descendants belong to the leaders.
 
     Raises:
         OSError: Too many files are open, so processes cannot be read.
     """
     table = process_table.all_processes()
-    found = _by_descent(table, _identified(leaders))
-    if spared is not None:
-        children = {pid for pid, info in table.items() if info.parent == os.getpid()}
-        found |= _descendants(table, children - spared)
+    roots = _members(table, leaders)
+    if adopts:
+        roots.add(os.getpid())
+    found = _descendants(table, roots)
     # Reading the marks takes long, so processes that the result cannot contain are skipped.
     others = {
         pid
         for pid in table.keys() - found
         if table[pid].start >= since and table[pid].state not in _ENDED
     }
-    found |= set(filter(marks.match, others))
+    found |= set(filter(is_marked, others))
     # Children of the marked processes may have cleared their environment.
     found |= _descendants(table, found)
     found -= {0, 1, os.getpid()}
@@ -221,59 +194,25 @@ def find_processes(
     }
 
 
-def has_left_processes(
-    leaders: Iterable[Leader], marks: Marks, spared: Spared | None = None
-) -> bool:
-    """Return True if the leaders, which have all been reaped, may have left processes.
-
-    The result is also True if too many files are open to find this out. The arguments are those of
-    :func:`find_processes`.
-    """
-    if spared is not None and process_table.children() - spared:
-        return True
-    for leader in _identified(leaders):
-        try:
-            os.killpg(leader.process.pid, 0)
-            return True
-        except PermissionError:
-            return True
-        except ProcessLookupError:
-            pass
-    try:
-        return any(map(marks.match, process_table.pids_of_user()))
-    except OSError:
-        return True
-
-
-def _identified(leaders: Iterable[Leader]) -> list[Leader]:
-    # Skip leaders that cannot be identified (start time 0), init (pid 1), and pid 0: session and
-    # group 0 belong to the kernel, and to processes that entered a container from outside.
-    return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
-
-
-def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:
-    """Return the descendants of the leaders, and the members of their sessions and groups."""
-    living = {
-        leader.process.pid
-        for leader in leaders
-        if (info := table.get(leader.process.pid)) is not None
-        and leader.process.start == info.start
-    }
-    found = _descendants(table, living)
-    by_pid = {leader.process.pid: leader for leader in leaders}
-    members: dict[int, list[int]] = {}
+def _members(table: dict[int, ProcessInfo], leaders: Iterable[Leader]) -> set[int]:
+    """Return the living leaders, and the members of the sessions that the leaders lead."""
+    sessions: dict[int, list[int]] = {}
     for pid, info in table.items():
-        for group in {info.session, info.group}:
-            if group in by_pid:
-                members.setdefault(group, []).append(pid)
-    for group, pids in members.items():
-        # The id of a session or group is not reused while it has a member. So if one member
-        # started before the leader was reaped, all members belong to the leader.
-        reaped = by_pid[group].reaped
-        is_ours = reaped is not None and any(table[pid].start < reaped for pid in pids)
-        if group in living or is_ours:
-            found.update(pids)
-    return found | _descendants(table, found)
+        sessions.setdefault(info.session, []).append(pid)
+    found: set[int] = set()
+    for (leader, start), reaped in leaders:
+        # Session 0 belongs to the kernel, and to processes that entered a container from outside.
+        if leader <= 1 or start <= 0:
+            continue
+        members = sessions.get(leader, [])
+        is_alive = leader in table and table[leader].start == start
+        # The id of a session is not reused while it has a member. So if one member started before
+        # the leader was reaped, all members belong to the leader.
+        if is_alive or (reaped is not None and any(table[pid].start < reaped for pid in members)):
+            found.update(members)
+        if is_alive:
+            found.add(leader)
+    return found
 
 
 def _descendants(table: dict[int, ProcessInfo], roots: Collection[int]) -> set[int]:
