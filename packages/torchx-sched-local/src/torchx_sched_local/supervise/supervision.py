@@ -38,6 +38,7 @@ from torchx_sched_local.supervise.processes.replica_processes import identify, i
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica, end_apps
 from torchx_specs.errors import BackendError, RequestError, TorchXError
+from torchx_specs.latch import Latch
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.settings import (
@@ -140,7 +141,7 @@ class Supervision:
         self.run = run
         self.folder = folder
         self.owner = os.getpid()
-        self.ended = threading.Event()
+        self.ended = Latch()
         self._request = request
         self._adopts = parent is not None
         self._policies = {role["name"]: role for role in run.data["roles"]}
