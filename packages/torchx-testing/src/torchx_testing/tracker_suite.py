@@ -119,8 +119,7 @@ class TrackerConformance(Suite):
     def test_metadata_of_artifacts(
         self, tracker: TrackerBase, artifact: Callable[[str], str]
     ) -> None:
-        self.needs("artifacts")
-        self.needs("artifact_metadata")
+        self.needs("artifacts", "artifact_metadata")
         tracker.add_artifact("run", "model", artifact("model"), {"epoch": "3", "k": "v"})
         tracker.add_artifact("run", "plain", artifact("plain"))
         found = tracker.artifacts("run")
@@ -244,8 +243,7 @@ class TrackerConformance(Suite):
         }
 
     def test_sources_by_artifact(self, tracker: TrackerBase) -> None:
-        self.needs("sources")
-        self.needs("artifact_sources")
+        self.needs("sources", "artifact_sources")
         tracker.add_source("child", "parent", "model")
         tracker.add_source("child", "parent", "data")
         tracker.add_source("child", "parent")
@@ -262,8 +260,7 @@ class TrackerConformance(Suite):
         assert [s.source_run_id for s in tracker.sources("child")] == ["parent"]
 
     def test_runs_by_their_parent(self, tracker: TrackerBase) -> None:
-        self.needs("run_ids")
-        self.needs("parent_filter")
+        self.needs("run_ids", "parent_filter")
         for run in ("parent", "one", "two", "stranger"):
             tracker.add_metadata(run, k="1")
         tracker.add_source("one", "parent")
@@ -291,8 +288,7 @@ class TrackerConformance(Suite):
         assert (nobody.sources, nobody.descendants) == ([], [])
 
     def test_a_cycle_in_the_lineage(self, tracker: TrackerBase) -> None:
-        self.needs("lineage")
-        self.needs("cycles")
+        self.needs("lineage", "cycles")
         for run in ("a", "b", "c"):
             tracker.add_metadata(run, k="1")
         for run, source in (("a", "b"), ("b", "c"), ("c", "a"), ("a", "a")):
