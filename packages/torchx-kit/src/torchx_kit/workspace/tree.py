@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-    from torchx_kit.workspace.digests import FileDigests
     from torchx_specs.workspace.spec import Workspace
 
 #: The mode of files on file systems without modes.
