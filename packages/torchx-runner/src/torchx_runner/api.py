@@ -17,6 +17,7 @@ from torchx_runner.config.api import get_configured_trackers as get_configured_t
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
+    SchedulerFactory,
     plugin_manager,
     unknown_scheduler,
 )
@@ -29,6 +30,7 @@ from torchx_specs.errors import (
 )
 from torchx_specs.model.app import (
     AppDef,
+    AppDryRunInfo,
     ComponentCall,
     Role,
     RunInput,
@@ -41,7 +43,7 @@ from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus, AttemptStatus, RoleStatus
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.last_lines import keep_last
-from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.older import OlderLogs, call_with_accepted, features_of
 
 if TYPE_CHECKING:
@@ -51,14 +53,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from torchx_runner.installed_schedulers import SchedulerFactory
     from torchx_runner.submissions.journal import JournalEntry
-    from torchx_specs.model.app import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import GpuCounts, ListAppResponse, Scheduler, Stream
     from torchx_specs.schedulers.features import SchedulerFeatures
     from torchx_specs.schedulers.log_items import Block, Replica
-    from torchx_specs.schedulers.logs import Logs
     from torchx_specs.schedulers.sessions import Session, TerminalSize
     from torchx_specs.workspace import Workspace
 
@@ -433,7 +432,11 @@ class Runner:
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             check_depth(app)
             problems: list[Exception] = []
-            backend = self._scheduler_or_problem(scheduler, problems)
+            backend: Scheduler[Any] | None = None
+            try:
+                backend = self.scheduler(scheduler)
+            except TorchXError as e:
+                problems.append(e)
             run_input = RunInput(app, cfg, workspace, parent_run_id)
             if consists_of_roles(app):
                 app = _copy_without_overrides(app)
@@ -460,10 +463,7 @@ class Runner:
                     trackers,
                     self.untracked_variables,
                 )
-                if workspaces.supports_workspaces(backend):
-                    workspaces.plan_images(backend, app.roles, options)
-                else:
-                    workspaces.warn_ignored(app.roles, scheduler)
+                workspaces.plan_images(backend, app.roles, options, scheduler)
 
             options = check_request(
                 backend,
@@ -492,13 +492,6 @@ class Runner:
             scheduler, completed, opts=self.scheduler_run_opts(scheduler), profile=self.profile
         )
         return completed
-
-    def _scheduler_or_problem(self, name: str, problems: list[Exception]) -> Scheduler[Any] | None:
-        try:
-            return self.scheduler(name)
-        except TorchXError as e:
-            problems.append(e)
-            return None
 
     def build_workspace(
         self,

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchx_kit.plugin import COMPONENTS
 from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_runner.components.rules import Component as _Component
-from torchx_runner.components.rules import is_candidate, make_component, rule_violations
+from torchx_runner.components.rules import (
+    Validators,
+    is_candidate,
+    make_component,
+    rule_violations,
+)
 from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import (
     ComponentError,
@@ -34,7 +39,6 @@ from torchx_specs.errors import (
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
 if TYPE_CHECKING:
-    from torchx_runner.components.rules import Validators
     from torchx_specs.plugins.records import ComponentPlugin
 
 

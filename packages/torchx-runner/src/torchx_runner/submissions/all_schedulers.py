@@ -83,12 +83,9 @@ def list_all(
             errors[name] = answer
         else:
             apps[name] = answer
-    result: ListedApps[T] = ListedApps()
-    for name in names:  # the given order, not the order of the answers
-        if name in apps:
-            result.apps[name] = apps[name]
-        else:
-            result.errors[name] = errors.get(name) or NoAnswerError(
-                f"no answer within {round(deadline - begun, 1):g} s"
-            )
-    return result
+    silence = NoAnswerError(f"no answer within {round(deadline - begun, 1):g} s")
+    # The order is that of the names, not of the answers.
+    return ListedApps(
+        {name: apps[name] for name in names if name in apps},
+        {name: errors.get(name, silence) for name in names if name not in apps},
+    )

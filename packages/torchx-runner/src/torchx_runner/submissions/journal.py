@@ -18,18 +18,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
 from torchx_specs.errors import SerializationError, one_line
-from torchx_specs.model.app import Role
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.workspace.spec import Workspace
-
-if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef, AppDryRunInfo
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from torchx_specs.schedulers.features import Ability, S
-from torchx_specs.schedulers.log_items import Block, Replica
+from torchx_specs.schedulers.log_items import Block, Replica, Stream
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from torchx_specs.schedulers.log_items import Stream
 
 
 @dataclass(frozen=True)
