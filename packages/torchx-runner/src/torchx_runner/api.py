@@ -6,7 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
@@ -42,8 +42,7 @@ from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_han
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus, AttemptStatus, RoleStatus
 from torchx_specs.redaction import masked
-from torchx_specs.schedulers.last_lines import keep_last
-from torchx_specs.schedulers.logs import LogQuery, Logs
+from torchx_specs.schedulers.logs import LogQuery, Logs, keep_last
 from torchx_specs.schedulers.older import OlderLogs, call_with_accepted, features_of
 
 if TYPE_CHECKING:
@@ -151,15 +150,11 @@ class Runner:
         """
         from torchx_specs.schedulers.api import Scheduler
 
-        failed: list[Exception] = []
-        for scheduler in list(self._scheduler_instances.values()):
-            try:
-                scheduler.close()
-            except Exception as e:  # the other schedulers must be closed too
-                failed.append(e)
-            Scheduler.close(scheduler)  # an override need not call it
-        if failed:
-            raise failed[0]
+        with ExitStack() as stack:
+            # The stack calls all of these, the last one first, and raises the last error.
+            for scheduler in list(self._scheduler_instances.values()):
+                stack.callback(Scheduler.close, scheduler)  # an override need not call it
+                stack.callback(scheduler.close)
 
     def name(self) -> str:
         """Return the name of the session."""
@@ -1060,9 +1055,8 @@ def _copy_without_overrides(app: AppDef) -> AppDef:
     resolved = copy.deepcopy(app)
     for role in resolved.roles:
         overrides, role.overrides = role.overrides, {}
-        if overrides:
-            for name in overrides:
-                setattr(role, name, _resolved(role, overrides, name))
+        for name in overrides:
+            setattr(role, name, _resolved(role, overrides, name))
     return resolved
 
 

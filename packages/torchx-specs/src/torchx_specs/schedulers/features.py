@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx_specs.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.api import Scheduler
 
 
 class No(str):
@@ -190,23 +193,7 @@ class SchedulerFeatures:
             raise self.error(feature, scheduler)
 
 
-class AnyScheduler(Protocol):
-    """A scheduler, as far as the objects for its abilities know it."""
-
-    backend: str
-    features: SchedulerFeatures
-
-    def schedule(self, dryrun_info: Any) -> str:
-        """Submit a request, and return the app's id."""
-
-    def cancel(self, app_id: str) -> None:
-        """End an app."""
-
-    def delete(self, app_id: str) -> None:
-        """End an app, and remove it from the scheduler."""
-
-
-S = TypeVar("S", bound=AnyScheduler)
+S = TypeVar("S", bound="Scheduler[Any]")
 
 
 class Ability(Generic[S]):
