@@ -47,8 +47,10 @@ from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.workspace.pruning import PruneQuery
 from torchx_testing.declared import Suite
-from torchx_testing.features import DISTRIBUTION as FEATURES
 from torchx_testing.offline import offline
+
+#: The features that ``unsupported`` may name in the suite of distributions.
+FEATURES = frozenset({"factories_offline"})
 
 #: Modules that take long to import: the listing of plugins must not import these.
 HEAVY = (

@@ -271,22 +271,14 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.started(runner, cfg, self.sh("sleep 300"))
         assert self.state(runner, handle) == AppState.RUNNING
-        runner.cancel(handle)
-        status = self.finish(runner, handle)
-        assert status.state in (AppState.CANCELLED, AppState.FAILED)
-        self.needs("cancel_state")
-        assert status.state == AppState.CANCELLED
+        self.cancelled(runner, handle)
 
     def test_cancel_a_pending_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("cancel_pending")
         assert self.pending_cfg is not None, "give `pending_cfg`, or declare `cancel_pending`"
         handle = self.submit(runner, {**cfg, **self.pending_cfg}, self.sh("sleep 300"))
         assert self.state(runner, handle) in (AppState.SUBMITTED, AppState.PENDING)
-        runner.cancel(handle)
-        status = self.finish(runner, handle)
-        assert status.state in (AppState.CANCELLED, AppState.FAILED)
-        self.needs("cancel_state")
-        assert status.state == AppState.CANCELLED
+        self.cancelled(runner, handle)
 
     def test_cancel_an_ended_app_changes_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle, _ = self.ended(runner, cfg, self.sh("exit 0"))

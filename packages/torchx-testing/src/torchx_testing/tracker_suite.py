@@ -28,8 +28,26 @@ import pytest
 from torchx_specs import TorchXError
 from torchx_specs.trackers.api import TrackerArtifact, TrackerBase, TrackerSource
 from torchx_testing.declared import Suite
-from torchx_testing.features import TRACKER as FEATURES
 from torchx_testing.hostile import HOSTILE_VALUES
+
+#: The features that ``unsupported`` may name in the suite of trackers.
+FEATURES = frozenset(
+    {
+        "artifacts",
+        "artifact_metadata",
+        "sources",
+        "artifact_sources",
+        "lineage",
+        "run_ids",
+        "parent_filter",
+        "odd_run_ids",
+        "odd_names",
+        "typed_metadata",
+        "cycles",
+        "threads",
+        "reopen",
+    }
+)
 
 #: Ids of runs; some would be dangerous as paths, patterns or queries.
 ODD_RUN_IDS = [

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -24,10 +25,32 @@ from torchx_specs import (
 )
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import ListAppResponse, Scheduler
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.schedulers.older import features_of
 from torchx_testing.declared import Suite
-from torchx_testing.features import SCHEDULER as FEATURES
+
+#: The features that ``unsupported`` may name in the suite of schedulers.
+FEATURES = frozenset(field.name for field in fields(SchedulerFeatures))
+
+#: The features that ``unsupported`` may name in the suite of trackers.
+TRACKER = frozenset(
+    {
+        "artifacts",
+        "artifact_metadata",
+        "sources",
+        "artifact_sources",
+        "lineage",
+        "run_ids",
+        "parent_filter",
+        "odd_run_ids",
+        "odd_names",
+        "typed_metadata",
+        "cycles",
+        "threads",
+        "reopen",
+    }
+)
 
 T = TypeVar("T")
 
@@ -178,6 +201,14 @@ class SchedulerFixtures(Suite):
         status = runner.wait(handle, wait_interval=self.poll_interval, timeout=self.patience)
         assert status is not None, f"{handle} is unknown after it was submitted"
         return status
+
+    def cancelled(self, runner: Runner, handle: str) -> None:
+        """Cancel an app, and check that this was its end."""
+        runner.cancel(handle)
+        state = self.finish(runner, handle).state
+        assert state in (AppState.CANCELLED, AppState.FAILED)
+        self.needs("cancel_state")
+        assert state == AppState.CANCELLED
 
     def until(self, call: Callable[[], T], failure: str) -> T:
         """Call a function until its result is true, and return the result.
