@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torchx_kit.role_templates import RoleTemplate
 from torchx_specs import Role, macros
 
-
 VALUES = macros.Values(img_root="/img", app_id="job-1", replica_id="3", rank0_env="RANK0")
 
 pieces = st.one_of(

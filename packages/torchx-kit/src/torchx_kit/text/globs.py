@@ -24,21 +24,21 @@ class Glob:
     def __init__(self, pattern: str, wildcard: str = ".") -> None:
         parts = re.split(r"(?:(?<=/)|\A)(?:\*\*/)+", pattern)
         text = "(?:.*/)?".join(
-            "".join(_translate(token, wildcard) for token in _TOKEN.findall(part)) for part in parts
+            "".join(_translate(item, wildcard) for item in _TOKEN.findall(part)) for part in parts
         )
         #: Called with a path; the result is true if the pattern matches the whole path.
         self.matches: Callable[[str], object] = re.compile(f"(?s:{text})\\Z").match
 
 
-def _translate(token: str, wildcard: str) -> str:
+def _translate(item: str, wildcard: str) -> str:
     """Return the regular expression for one item of a pattern."""
-    if token == "?":
+    if item == "?":
         return wildcard
-    if token == "*":
+    if item == "*":
         return f"{wildcard}*"
-    if token.startswith("**"):
+    if item.startswith("**"):
         return ".*"
-    if len(token) > 1:
+    if len(item) > 1:
         # fnmatch knows the rules of sets; it returns the expression as (?s:EXPRESSION)\Z.
-        return fnmatch.translate(token)[len("(?s:") : -len(r")\Z")]
-    return re.escape(token)
+        return fnmatch.translate(item)[len("(?s:") : -len(r")\Z")]
+    return re.escape(item)

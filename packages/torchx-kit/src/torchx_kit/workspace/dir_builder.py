@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.progress import Step
@@ -244,11 +244,9 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
             call.result()
 
 
-def _copy_batch(batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
-    count = 0
+def _copy_batch(batch: Sequence[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
     for entry in batch:
         target = f"{folder}/{entry.path}"
-        count += 1
         try:
             if entry.link is not None:
                 os.symlink(entry.link, target)
@@ -256,7 +254,7 @@ def _copy_batch(batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, s
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
-    step.advance(count)
+    step.advance(len(batch))
 
 
 def _hard_link(entry: WorkspaceFile, target: str) -> bool:
@@ -274,14 +272,10 @@ def _hard_link(entry: WorkspaceFile, target: str) -> bool:
 
 def _write(entry: WorkspaceFile, target: str) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | entry.mode)
-    try:
+    with open(fd, "wb") as file:
         for chunk in entry.chunks():
-            written = os.write(fd, chunk)
-            while written < len(chunk):
-                written += os.write(fd, chunk[written:])
+            file.write(chunk)
         os.fchmod(fd, entry.mode)
-    finally:
-        os.close(fd)
 
 
 def _check_absent(folder: str) -> None:

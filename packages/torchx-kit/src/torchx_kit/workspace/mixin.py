@@ -117,7 +117,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             except MissingBuilderError:
                 if role.workspace.required:
                     raise
-                _warn_not_uploaded(kind)
+                import logging
+
+                logging.getLogger(__name__).warning(
+                    "the working directory is not uploaded; the job sees only the files in its"
+                    " image. To upload it: %s. To omit this warning: --workspace=''",
+                    _install_command(kind),
+                )
                 build_cache[key] = None
             else:
                 build_cache[key] = builder.plan(base, role.workspace, cfg)
@@ -245,16 +251,6 @@ def load_builder(name: str) -> WorkspaceBuilder:
             f" {builder!r:.99}"
         )
     return builder
-
-
-def _warn_not_uploaded(kind: str) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "the working directory is not uploaded; the job sees only the files in its image."
-        " To upload it: %s. To omit this warning: --workspace=''",
-        _install_command(kind),
-    )
 
 
 def _planned_build(role: Role) -> Mapping[str, str] | None:
