@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torchx_specs.errors import NotSupportedError
-
-if TYPE_CHECKING:
-    from torchx_specs.schedulers.api import Scheduler
 
 
 class No(str):
@@ -193,7 +190,8 @@ class SchedulerFeatures:
             raise self.error(feature, scheduler)
 
 
-S = TypeVar("S", bound="Scheduler[Any]")
+# The bound is a Scheduler, whose module imports this one.
+S = TypeVar("S", bound=Any)
 
 
 class Ability(Generic[S]):
