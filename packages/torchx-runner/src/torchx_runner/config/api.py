@@ -404,8 +404,7 @@ def load_sections(
             section_prefix, delimiter, name = section.partition(CONFIG_PREFIX_DELIM)
             if delimiter and name and section_prefix == prefix:
                 into = merged.setdefault(name, {})
-                for key, value in values.items():
-                    into.setdefault(key, value)
+                into.update({**values, **into})
     return merged
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
 from torchx_specs.errors import SerializationError, one_line
@@ -296,14 +297,7 @@ def _write(handle: str, entry: dict[str, Any]) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     name = f"{time.time_ns():020d}-{_file_part(handle)}-{os.urandom(4).hex()}.json"
     path = os.path.join(folder, name)
-    # No temporary file is needed, because readers ignore a file that is not complete.
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-    except BaseException:
-        os.unlink(path)
-        raise
+    write_atomically(path, data)
     if next(_written) % _WRITES == 0:
         for old in _file_names(folder)[MAX_SUBMISSIONS:]:
             _remove(os.path.join(folder, old))
