@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torchx_specs.options.run_options import CfgVal, runopts
 
@@ -27,6 +28,6 @@ def add_file_options(opts: runopts) -> None:
     )
 
 
-def file_options(cfg: Mapping[str, CfgVal]) -> dict[str, bool]:
+def file_options(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     """Return the values of these options, as keyword arguments of :func:`workspace_files`."""
     return {name: bool(cfg.get(name)) for name in (_LINKS, _GITIGNORE)}

@@ -100,8 +100,9 @@ class Waits:
 
     def close(self) -> None:
         """Cancel all waits."""
-        for future in filter(None, (*self._waits, self._listing)):
-            future.cancel()
+        for future in (*self._waits, self._listing):
+            if future is not None:
+                future.cancel()
 
     async def _listed(self) -> dict[AppHandle, AppState]:
         """Return the states of the listed apps; an empty dictionary if there are few waits.

@@ -122,7 +122,7 @@ class ReplicaStatus:
 
 
 def _rfc3339(time: datetime | None) -> str | None:
-    return time and time.isoformat().replace("+00:00", "Z")
+    return time.isoformat().replace("+00:00", "Z") if time else None
 
 
 @dataclass
