@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from torchx_kit.role_templates import RoleTemplate
 from torchx_specs import Role, macros
-from torchx_specs.model.templates import is_template
 
 VALUES = macros.Values(img_root="/img", app_id="job-1", replica_id="3", rank0_env="RANK0")
 
@@ -49,16 +48,6 @@ def test_it_renders_what_apply_returns(
         assert template.render(values) == expected
         assert template.args(values) == expected.args
         assert template.env(values) == expected.env
-
-
-@given(st.lists(texts, max_size=4))
-def test_constant_means_that_every_replica_gets_the_same(args: list[str]) -> None:
-    template = RoleTemplate(role(args, {}, {}))
-    rendered = [template.args(macros.Values("", "", str(k), "")) for k in range(2)]
-    if template.constant:
-        assert rendered == [args, args]
-    else:
-        assert any(is_template(arg) for arg in args)
 
 
 def test_what_it_returns_is_the_caller_s() -> None:

@@ -200,15 +200,15 @@ class TestCopy:
         self, project: Path, job_dir: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = tree(job_dir.parent)
-        real, calls = os.write, []
+        real, calls = os.fchmod, []
 
-        def failing_write(fd: int, data: bytes) -> int:
+        def failing_fchmod(fd: int, mode: int) -> None:
             calls.append(fd)
             if len(calls) == 3:
                 raise error
-            return real(fd, data)
+            real(fd, mode)
 
-        monkeypatch.setattr(os, "write", failing_write)
+        monkeypatch.setattr(os, "fchmod", failing_fchmod)
         expected = WorkspaceError if isinstance(error, OSError) else type(error)
         with pytest.raises(expected) as raised:
             copy_workspace(Workspace({str(project): ""}), str(job_dir))

@@ -107,7 +107,7 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setattr(session_id, "CURRENT_SESSION_ID", None)
-    monkeypatch.setattr(events, "_warned", set())
+    events._warn_once.cache_clear()
     monkeypatch.setattr(config_files, "_cache", {})
     set_manager(PluginManager(discover=False))
     yield

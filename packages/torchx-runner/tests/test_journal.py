@@ -201,7 +201,7 @@ def test_a_full_disk_is_a_warning(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     runner.run(app, "fake")
-    monkeypatch.setattr(journal, "open", full, raising=False)
+    monkeypatch.setattr(journal, "write_atomically", full)
     handle = runner.run(app, "fake")
     assert handle == "fake://test/app2"
     assert f"no entry for {handle}: No space left on device" in caplog.text

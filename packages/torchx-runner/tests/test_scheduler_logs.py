@@ -11,9 +11,8 @@ import pytest
 from torchx_runner import Runner
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.schedulers.features import SchedulerFeatures
-from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import PartialLine
-from torchx_specs.schedulers.logs import LogQuery, Logs
+from torchx_specs.schedulers.logs import LogQuery, Logs, keep_last
 
 LINES = [f"line {n}\n" for n in range(20)]
 

@@ -10,9 +10,6 @@ from typing import Protocol, TypeVar
 
 from torchx_kit.errors import UnknownReplicaError
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.schedulers.request_checks import app_problems as app_problems
-from torchx_specs.schedulers.request_checks import entrypoint_problems as entrypoint_problems
-from torchx_specs.schedulers.request_checks import replica_count_problems as replica_count_problems
 
 
 class _Named(Protocol):

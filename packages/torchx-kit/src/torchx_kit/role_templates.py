@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import is_template, macros, substitute, substitute_nested
@@ -21,12 +20,6 @@ class RoleTemplate:
         self._env = dict(role.env)
         self._arg_macros = [i for i, arg in enumerate(self._args) if is_template(arg)]
         self._env_macros = [key for key, value in self._env.items() if is_template(value)]
-        self._metadata_macros = _has_macro(role.metadata)
-
-    @property
-    def constant(self) -> bool:
-        """True if all replicas have the same arguments, environment and metadata."""
-        return not (self._arg_macros or self._env_macros or self._metadata_macros)
 
     def args(self, values: macros.Values) -> list[str]:
         """Return the arguments of one replica."""
@@ -52,18 +45,5 @@ class RoleTemplate:
         role = copy.copy(self.role)
         role.args = self.args(values)
         role.env = self.env(values)
-        if self._metadata_macros:
-            role.metadata = substitute_nested(role.metadata, values.to_dict())
-        else:
-            role.metadata = dict(role.metadata)
+        role.metadata = substitute_nested(role.metadata, values.to_dict())
         return role
-
-
-def _has_macro(value: Any) -> bool:
-    if isinstance(value, str):
-        return is_template(value)
-    if isinstance(value, dict):
-        return any(_has_macro(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_macro(item) for item in value)
-    return False

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from torchx_kit.home import home_path
@@ -151,22 +152,17 @@ def _read(reference: SecretRef) -> bytes:
     *folders, name = (home_path("secrets"), *filter(None, reference))
     folder: int | None = None
     path = ""
-    try:
+    with ExitStack() as stack:
         for part in folders:
             path = os.path.join(path, part)
             # Only the first folder may be a symbolic link, because the user chooses this folder.
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             flags |= 0 if folder is None else os.O_NOFOLLOW
-            fd = os.open(part, flags, dir_fd=folder)
-            if folder is not None:
-                os.close(folder)
-            folder = fd
+            folder = os.open(part, flags, dir_fd=folder)
+            stack.callback(os.close, folder)
             _raise_if_unsafe(folder, path, WRITE, "700")
         path = os.path.join(path, name)
         fd = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    finally:
-        if folder is not None:
-            os.close(folder)
     with open(fd, "rb") as file:
         _raise_if_unsafe(fd, path, USE, "600")
         data = file.read(_MAX_BYTES + 1)

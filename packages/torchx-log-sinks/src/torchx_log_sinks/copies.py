@@ -25,9 +25,8 @@ from torchx_log_sinks.sinks import ConfiguredSink, open_sinks
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.schedulers import Stream
-from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import Block, Replica
-from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.logs import LogQuery, keep_last
 
 logger = logging.getLogger(__name__)
 

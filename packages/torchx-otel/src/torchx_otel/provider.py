@@ -36,17 +36,14 @@ def get_provider() -> TracerProvider:
 
 @once
 def _from_environment() -> TracerProvider:
-    provider = SdkTracerProvider(resource=Resource.create({"service.name": _service_name()}))
+    service = os.environ.get("OTEL_SERVICE_NAME") or "torchx"
+    provider = SdkTracerProvider(resource=Resource.create({"service.name": service}))
     exporter = make_exporter(os.environ.get(ENV_EXPORTER) or "otlp")
     if exporter is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     # The command ends soon after the last call: send the spans that are still in memory.
     atexit.register(provider.shutdown)
     return provider
-
-
-def _service_name() -> str:
-    return os.environ.get("OTEL_SERVICE_NAME") or "torchx"
 
 
 def make_exporter(name: str) -> SpanExporter | None:

@@ -6,7 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
@@ -17,6 +17,7 @@ from torchx_runner.config.api import get_configured_trackers as get_configured_t
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
+    SchedulerFactory,
     plugin_manager,
     unknown_scheduler,
 )
@@ -29,6 +30,7 @@ from torchx_specs.errors import (
 )
 from torchx_specs.model.app import (
     AppDef,
+    AppDryRunInfo,
     ComponentCall,
     Role,
     RunInput,
@@ -40,8 +42,7 @@ from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_han
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus, AttemptStatus, RoleStatus
 from torchx_specs.redaction import masked
-from torchx_specs.schedulers.last_lines import keep_last
-from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.logs import LogQuery, Logs, keep_last
 from torchx_specs.schedulers.older import OlderLogs, call_with_accepted, features_of
 
 if TYPE_CHECKING:
@@ -51,14 +52,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from torchx_runner.installed_schedulers import SchedulerFactory
     from torchx_runner.submissions.journal import JournalEntry
-    from torchx_specs.model.app import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import GpuCounts, ListAppResponse, Scheduler, Stream
     from torchx_specs.schedulers.features import SchedulerFeatures
     from torchx_specs.schedulers.log_items import Block, Replica
-    from torchx_specs.schedulers.logs import Logs
     from torchx_specs.schedulers.sessions import Session, TerminalSize
     from torchx_specs.workspace import Workspace
 
@@ -152,15 +150,11 @@ class Runner:
         """
         from torchx_specs.schedulers.api import Scheduler
 
-        failed: list[Exception] = []
-        for scheduler in list(self._scheduler_instances.values()):
-            try:
-                scheduler.close()
-            except Exception as e:  # the other schedulers must be closed too
-                failed.append(e)
-            Scheduler.close(scheduler)  # an override need not call it
-        if failed:
-            raise failed[0]
+        with ExitStack() as stack:
+            # The stack calls all of these, the last one first, and raises the last error.
+            for scheduler in list(self._scheduler_instances.values()):
+                stack.callback(Scheduler.close, scheduler)  # an override need not call it
+                stack.callback(scheduler.close)
 
     def name(self) -> str:
         """Return the name of the session."""
@@ -433,7 +427,11 @@ class Runner:
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             check_depth(app)
             problems: list[Exception] = []
-            backend = self._scheduler_or_problem(scheduler, problems)
+            backend: Scheduler[Any] | None = None
+            try:
+                backend = self.scheduler(scheduler)
+            except TorchXError as e:
+                problems.append(e)
             run_input = RunInput(app, cfg, workspace, parent_run_id)
             if consists_of_roles(app):
                 app = _copy_without_overrides(app)
@@ -460,10 +458,7 @@ class Runner:
                     trackers,
                     self.untracked_variables,
                 )
-                if workspaces.supports_workspaces(backend):
-                    workspaces.plan_images(backend, app.roles, options)
-                else:
-                    workspaces.warn_ignored(app.roles, scheduler)
+                workspaces.plan_images(backend, app.roles, options, scheduler)
 
             options = check_request(
                 backend,
@@ -492,13 +487,6 @@ class Runner:
             scheduler, completed, opts=self.scheduler_run_opts(scheduler), profile=self.profile
         )
         return completed
-
-    def _scheduler_or_problem(self, name: str, problems: list[Exception]) -> Scheduler[Any] | None:
-        try:
-            return self.scheduler(name)
-        except TorchXError as e:
-            problems.append(e)
-            return None
 
     def build_workspace(
         self,
@@ -1067,9 +1055,8 @@ def _copy_without_overrides(app: AppDef) -> AppDef:
     resolved = copy.deepcopy(app)
     for role in resolved.roles:
         overrides, role.overrides = role.overrides, {}
-        if overrides:
-            for name in overrides:
-                setattr(role, name, _resolved(role, overrides, name))
+        for name in overrides:
+            setattr(role, name, _resolved(role, overrides, name))
     return resolved
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import PluginError, TorchXError, UnknownSchedulerException
-from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.manager import PluginManager, get_manager
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.catalog import Catalog
-    from torchx_specs.plugins.manager import PluginManager
     from torchx_specs.plugins.records import SchedulerPlugin
     from torchx_specs.schedulers import Scheduler
 

@@ -85,8 +85,5 @@ def set_job_variables(
     elif untracked is not None:
         defaults.update(untracked(scheduler))
     for role in app.roles:
-        for key, value in defaults.items():
-            role.env.setdefault(key, value)
-        role.env.update(fixed)
-        role.env[ENV_TORCHX_ROLE] = role.name
-        role.env[ENV_TORCHX_NUM_REPLICAS] = str(role.num_replicas)
+        own = {ENV_TORCHX_ROLE: role.name, ENV_TORCHX_NUM_REPLICAS: str(role.num_replicas)}
+        role.env.update({**defaults, **role.env, **fixed, **own})

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import ProgramFile
+from torchx_specs.model.app import AppDryRunInfo, ProgramFile
 from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDryRunInfo
     from torchx_specs.schedulers import Scheduler
 
 logger = logging.getLogger(__name__)

@@ -112,9 +112,12 @@ def wait_for(
             observe(status)
         if status is None or has_reached(status.state, until):
             return status
-        if status.state == AppState.UNKNOWN:
-            if not warned:
-                _warn_unknown(app_handle, status)
+        if status.state == AppState.UNKNOWN and not warned:
+            logging.getLogger(__name__).warning(
+                "%s is in state UNKNOWN (%s); waiting until its scheduler reports a state",
+                app_handle,
+                status.message or "no reason given",
+            )
             warned = True
         remaining = None if deadline is None else deadline - clock()
         if remaining is not None and remaining <= 0:
@@ -127,11 +130,3 @@ def has_reached(state: AppState, until: AppState | None) -> bool:
     if is_terminal(state):
         return True
     return until is not None and state != AppState.UNKNOWN and state >= until
-
-
-def _warn_unknown(app_handle: AppHandle, status: AppStatus) -> None:
-    logging.getLogger(__name__).warning(
-        "%s is in state UNKNOWN (%s); waiting until its scheduler reports a state",
-        app_handle,
-        status.message or "no reason given",
-    )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.model.app import ProgramFile
+from torchx_specs.model.app import AppDef, ProgramFile, Role
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef, Role
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import Scheduler
 
@@ -41,12 +40,24 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     roles[0].workspace = workspace
 
 
-def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
-    """Log that a scheduler does not support workspaces.
+def plan_images(scheduler: object, roles: list[Role], cfg: Mapping[str, CfgVal], name: str) -> None:
+    """Plan the images of roles for a dry run.
 
-    The message is a warning. If the workspace is the working directory, the default workspace of
-    ``torchx run``, the level is DEBUG.
+    The schedulers of this project set ``role.image`` to the name of the image that a later step
+    builds. The workspace mixins of plugins for older TorchX releases build the image at once.
+
+    A scheduler that does not support workspaces is a warning. If the workspace is the working
+    directory, the default workspace of ``torchx run``, the level is DEBUG.
+
+    Args:
+        scheduler: The scheduler.
+        roles: The roles; changed in place.
+        cfg: The options.
+        name: Name of the scheduler, for the warning.
     """
+    if isinstance(scheduler, WorkspaceMixin):
+        scheduler.build_workspaces(roles, cfg)
+        return
     for role in roles:
         if not role.workspace:
             continue
@@ -54,24 +65,9 @@ def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
         log = logger.debug if paths == {os.getcwd()} else logger.warning
         log(
             "scheduler %s does not support workspaces; the workspace of role %s is ignored",
-            scheduler,
+            name,
             role.name,
         )
-
-
-def supports_workspaces(scheduler: object) -> bool:
-    """Return True if a scheduler supports workspaces."""
-    return isinstance(scheduler, WorkspaceMixin)
-
-
-def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
-    """Plan the images of roles for a dry run.
-
-    The schedulers of this project set ``role.image`` to the name of the image that a later step
-    builds. The workspace mixins of plugins for older TorchX releases build the image at once.
-    """
-    mixin: WorkspaceMixin[Any] = scheduler
-    mixin.build_workspaces(roles, cfg)
 
 
 def build_images(
@@ -92,17 +88,13 @@ def build_images(
     images: dict[tuple[str, Workspace], str] = {}
     for before, after in zip(authored, built, strict=True):
         if _changed_only_image(before, after):
-            images[before.image, _workspace_of(before)] = after.image
+            images[before.image, before.workspace or Workspace({})] = after.image
         else:
             logger.warning(
                 "role %s: its workspace build changes more than the image; build it with the job",
                 before.name,
             )
     return images
-
-
-def _workspace_of(role: Role) -> Workspace:
-    return role.workspace or Workspace({})
 
 
 def _changed_only_image(authored: Role, built: Role) -> bool:

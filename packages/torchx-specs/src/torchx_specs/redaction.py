@@ -364,32 +364,17 @@ def _is_line(found: re.Match[str]) -> bool:
     return before.rpartition("\n")[2].strip() in ("", "-", "export", "{")
 
 
-class _Login(NamedTuple):
-    """An option whose value is a password for some programs.
-
-    Attributes:
-        programs: Pattern of the programs.
-        separate: Whether the value may be the next argument.
-        joined: Whether the value may directly follow the option.
-    """
-
-    programs: str
-    separate: bool = True
-    joined: bool = True
-
-
 _REGISTRY = r"(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|oc|az)\W+(?:.+\W)?login"
-# "-p 8080:80" is a port and "-p gpu" a partition, so the program decides. `mysql -p db` reads the
-# password from the terminal; only `mysql -pS3cret` has it.
+# The programs whose options have a password, in the next argument or joined. "-p 8080:80" is a port
+# and "-p gpu" a partition, so the program decides.
 _LOGINS = {
-    "-p": (
-        _Login(r"mysql\w*|mariadb[\w-]*|7z\w?", separate=False),
-        _Login(rf"sshpass|{_REGISTRY}"),
-    ),
-    "-P": (_Login(r"(?:un)?zip|sqlcmd|ipmitool"),),
-    "-a": (_Login("redis-cli"),),
-    "-w": (_Login(r"ldap\w+"),),
+    "-p": rf"sshpass|{_REGISTRY}",
+    "-P": r"(?:un)?zip|sqlcmd|ipmitool",
+    "-a": "redis-cli",
+    "-w": r"ldap\w+",
 }
+# `mysql -p db` reads the password from the terminal; only `mysql -pS3cret` has it.
+_JOINED_LOGINS = {"-p": r"mysql\w*|mariadb[\w-]*|7z\w?"}
 # The value of these options is NAME:PASSWORD for these programs, and for others if it looks so.
 _USERS = ("-u", "-U", "--user", "--proxy-user", "--creds")
 _CLIENTS = "curl|https?|xh|wget|skopeo|buildah|podman|oras"
@@ -425,11 +410,9 @@ def _start_in_login(option: str, value: str, before: str, joined: bool) -> int:
         if is_public or _runs(_NO_CLIENTS, before):
             return -1
         return len(name) + 1 if _looks_random(password) or _runs(_CLIENTS, before) else -1
-    for login in _LOGINS.get(option, ()):
-        is_possible = login.joined if joined else login.separate
-        if value and value[0] != "-" and is_possible and _runs(login.programs, before):
-            return 0
-    return -1
+    tables = (_LOGINS, _JOINED_LOGINS) if joined else (_LOGINS,)
+    runs = any(option in table and _runs(table[option], before) for table in tables)
+    return 0 if runs and value and value[0] != "-" else -1
 
 
 def _runs(programs: str, command: str) -> bool:

@@ -31,7 +31,7 @@ class Suite:
     def _declarations(self, request: pytest.FixtureRequest) -> None:
         from torchx_specs.errors import nearest
 
-        self._properties = request.node.user_properties
+        self._request = request
         for name in self.unsupported.keys() - self.features:
             pytest.fail(
                 f"{type(self).__name__}.unsupported: unknown feature '{name}';"
@@ -56,9 +56,9 @@ class Suite:
         self.declare(feature, declared[feature])
         return True
 
-    def needs(self, feature: str) -> None:
-        """Skip the rest of the test if ``feature`` is declared unsupported."""
-        if self.lacks(feature):
+    def needs(self, *features: str) -> None:
+        """Skip the rest of the test if one of the features is declared unsupported."""
+        for feature in filter(self.lacks, features):
             pytest.skip(f"declared unsupported: {feature}: {self.declared()[feature]}")
 
     def declare(self, what: str, reason: str) -> None:
@@ -69,5 +69,5 @@ class Suite:
             reason: Why the backend does not support it.
         """
         entry = (PROPERTY, (type(self).__name__, what, reason))
-        if entry not in self._properties:
-            self._properties.append(entry)
+        if entry not in self._request.node.user_properties:
+            self._request.node.user_properties.append(entry)

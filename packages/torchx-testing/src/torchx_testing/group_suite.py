@@ -159,14 +159,13 @@ class GroupConformance(SchedulerFixtures):
         ended: list[ElementRecord] = []
         driver = threading.Thread(target=lambda: ended.extend(group.drive()), daemon=True)
         driver.start()
-        deadline = time.monotonic() + self.patience
-        handles: list[str] = []
-        while not handles or not self.is_running(runner, handles[0]):
-            assert time.monotonic() < deadline, "no element has started"
-            time.sleep(0.2)
+
+        def is_one_running() -> bool:
             with Store() as store:
-                running = store.elements(group.id, [ElementState.RUNNING])
-            handles = [element.handle for element in running]
+                running = store.elements(group.id, [ElementState.RUNNING], limit=1)
+            return any(self.state(runner, e.handle) == AppState.RUNNING for e in running)
+
+        self.until(is_one_running, "no element has started")
         with Store() as store:
             store.cancel(group.id)
         driver.join(self.patience)
@@ -175,8 +174,3 @@ class GroupConformance(SchedulerFixtures):
         if self.lacks("cancel_state"):
             allowed.add(ElementState.FAILED)
         assert {element.state for element in ended} <= allowed
-
-    def is_running(self, runner: Runner, handle: str) -> bool:
-        """Return True if an app is running."""
-        status = runner.status(handle)
-        return status is not None and status.state == AppState.RUNNING

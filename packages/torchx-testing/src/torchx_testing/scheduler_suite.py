@@ -271,22 +271,14 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.started(runner, cfg, self.sh("sleep 300"))
         assert self.state(runner, handle) == AppState.RUNNING
-        runner.cancel(handle)
-        status = self.finish(runner, handle)
-        assert status.state in (AppState.CANCELLED, AppState.FAILED)
-        self.needs("cancel_state")
-        assert status.state == AppState.CANCELLED
+        self.cancelled(runner, handle)
 
     def test_cancel_a_pending_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("cancel_pending")
         assert self.pending_cfg is not None, "give `pending_cfg`, or declare `cancel_pending`"
         handle = self.submit(runner, {**cfg, **self.pending_cfg}, self.sh("sleep 300"))
         assert self.state(runner, handle) in (AppState.SUBMITTED, AppState.PENDING)
-        runner.cancel(handle)
-        status = self.finish(runner, handle)
-        assert status.state in (AppState.CANCELLED, AppState.FAILED)
-        self.needs("cancel_state")
-        assert status.state == AppState.CANCELLED
+        self.cancelled(runner, handle)
 
     def test_cancel_an_ended_app_changes_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle, _ = self.ended(runner, cfg, self.sh("exit 0"))
@@ -298,10 +290,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("delete")
         handle = self.started(runner, cfg, self.sh("sleep 300"))
         runner.delete(handle)
-        deadline = time.monotonic() + self.patience
-        while runner.status(handle) is not None:
-            assert time.monotonic() < deadline, "a deleted app is still there"
-            time.sleep(0.2)
+        self.until(lambda: runner.status(handle) is None, "a deleted app is still there")
         self.needs("list")
         assert handle not in [a.app_handle for a in runner.list(self.scheduler_name, cfg)]
 
@@ -347,9 +336,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         if options is None:
             pytest.skip("the backend cannot wait for this app")
         second = self.submit(runner, dict(options), self.sh("exit 0"))
-        status = runner.status(second)
-        assert status is not None
-        assert status.state in (AppState.SUBMITTED, AppState.PENDING)
+        assert self.state(runner, second) in (AppState.SUBMITTED, AppState.PENDING)
         runner.cancel(first)
         assert self.finish(runner, second).state == AppState.SUCCEEDED
 
@@ -402,10 +389,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
         self.needs("delete")
         scheduler.app_arrays.delete(app_ids)
-        deadline = time.monotonic() + self.patience
-        while any(map(runner.status, handles)):
-            assert time.monotonic() < deadline, "a deleted app is still there"
-            time.sleep(0.2)
+        self.until(lambda: not any(map(runner.status, handles)), "a deleted app is still there")
 
     def test_wait_returns_within_its_timeout(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
@@ -441,8 +425,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
                 assert found == matching[max(0, len(matching) - last) :], (last, regex)
 
     def test_text_without_a_newline_is_followed(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        self.needs("tail")
-        self.needs("partial")
+        self.needs("tail", "partial")
         # A follower may lack the text that was written before it began, but not the next line's.
         script = "i=0; while :; do echo; printf $((i += 1))0%%; sleep 3; done"
         handle = self.started(runner, cfg, self.sh(script))
@@ -453,9 +436,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
                 assert not isinstance(block, Exception), block
                 for item in block:
                     if isinstance(item, PartialLine) and item.endswith("%") and not states:
-                        status = runner.status(handle)
-                        assert status is not None
-                        states.append(status.state)
+                        states.append(self.state(runner, handle))
                         runner.cancel(handle)
         assert states == [AppState.RUNNING]
 

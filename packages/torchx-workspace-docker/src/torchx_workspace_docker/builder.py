@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.file_options import add_file_options, follows_links, uses_gitignore
+from torchx_kit.workspace.file_options import add_file_options, file_options
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
@@ -97,12 +97,7 @@ class DockerBuilder(WorkspaceBuilder):
             raise RequestError(
                 "the role has no image to which the workspace could be added; set Role.image"
             )
-        files = workspace_files(
-            workspace,
-            IGNORE_FILES,
-            follow_links=follows_links(cfg),
-            gitignore=uses_gitignore(cfg),
-        )
+        files = workspace_files(workspace, IGNORE_FILES, **file_options(cfg))
         _check_size(files, cfg)
         digests = FileDigests.for_workspace(workspace)
         tree = tree_digest(files, digests)

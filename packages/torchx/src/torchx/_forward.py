@@ -135,7 +135,7 @@ def forward(
         exported: The names for ``from module import *``; by default, the sources' public names.
     """
     module = sys.modules[module_name]
-    for name in ("forward", "TYPE_CHECKING"):
+    for name in ("forward", "forward_program", "TYPE_CHECKING"):
         module.__dict__.pop(name, None)
     module.__dict__.update(
         _sources=sources, _names=dict(names or {}), _missing=missing, _removed={}, _replaced={}
@@ -143,6 +143,21 @@ def forward(
     if exported is not None:
         module.__dict__["__all__"] = list(exported)
     module.__class__ = _ForwardingModule
+
+
+def forward_program(module_name: str, source: str, names: Mapping[str, str] | None = None) -> None:
+    """Forward the names of a program's module; with ``python -m``, run the program.
+
+    Args:
+        module_name: ``__name__`` of the calling module.
+        source: The module of the program.
+        names: As for :func:`forward`.
+    """
+    if module_name != "__main__":
+        forward(module_name, source, names=names)
+        return
+    program = importlib.import_module(source)
+    importlib.import_module("torchx_apps.program").run(program.main, program.PROG)
 
 
 def install_hint(extra: str, distribution: str) -> str:

@@ -100,8 +100,9 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
     # Methods that submit apps.
 
-    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
-        builders = super()._workspace_builders()
+    @cached_property
+    def _builders(self) -> dict[str, WorkspaceBuilder]:
+        builders = super()._builders
         if self._host.name or self.local_trees:
             from torchx_kit.workspace.dir_builder import DirBuilder
             from torchx_kit.workspace.host_dir import HostDirBuilder
@@ -116,7 +117,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         """Return the path of a planned tree on the host; return other images unchanged."""
         from torchx_kit.workspace.host_dir import HostDirBuilder, is_tree
 
-        builder = self._workspace_builders().get("dir") if is_tree(image) else None
+        builder = self._builders.get("dir") if is_tree(image) else None
         return builder.path(image) if isinstance(builder, HostDirBuilder) else image
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:

@@ -134,28 +134,19 @@ class LogFile:
             if not block:
                 return
             self.position += len(block)
+            if self._skipped or self._line_bytes > LONGEST_LINE_BYTES - len(block):
+                first, newline, block = block.partition(b"\n")
+                self._add_incomplete(first)
+                if newline:
+                    yield (f"{self._take_incomplete_line()}\n",)
             end = block.rfind(b"\n") + 1
             if not end:
                 self._add_incomplete(block)
                 continue
-            if self._skipped or self._line_bytes > LONGEST_LINE_BYTES - len(block):
-                first = block.index(b"\n")
-                self._add_incomplete(block[:first])
-                yield (f"{self._take_incomplete_line()}\n",)
-                block = block[first + 1 :]
-                end -= first + 1
-                if not end:
-                    self._add_incomplete(block)
-                    continue
             self._taken = 0
-            if self._incomplete_line:
-                self._incomplete_line += block[:end]
-                text = self._incomplete_line.decode("utf-8", "replace")
-                self._incomplete_line = bytearray()
-            else:
-                text = block[:end].decode("utf-8", "replace")
-            if end < len(block):
-                self._incomplete_line += block[end:]
+            self._incomplete_line += block[:end]
+            text = self._incomplete_line.decode("utf-8", "replace")
+            self._incomplete_line = bytearray(block[end:])
             if len(text) < _LONGEST_STRING_IO:
                 yield io.StringIO(text, newline="\n")
             else:
@@ -227,22 +218,15 @@ class LogFile:
 
     def close(self) -> None:
         """Close the file; may be called more than once."""
-        fd, self._fd = self._fd, -1
+        self.suspend()
         self._suspended = None
         self.position = 0
-        if fd >= 0:
-            os.close(fd)
 
 
 def find_line_begin(fd: int, begin: int, end: int) -> int | None:
     """Return the position after the last newline in a part of a file; None if it has none."""
-    while end > begin:
-        lower = max(begin, end - BLOCK_BYTES)
-        at = os.pread(fd, end - lower, lower).rfind(b"\n")
-        if at >= 0:
-            return lower + at + 1
-        end = lower
-    return None
+    position, _ = find_last_lines(fd, 1, begin, end + 1)
+    return position if begin < position <= end else None
 
 
 def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]:

@@ -52,7 +52,6 @@ class ProcessSession(Session):
         cwd: str | None = None,
     ) -> None:
         self._lock = threading.Lock()
-        self._closed = False
         self._terminal = -1
         pipe = subprocess.PIPE
         streams: tuple[int, int, int] = (pipe if stdin else subprocess.DEVNULL, pipe, pipe)
@@ -92,15 +91,10 @@ class ProcessSession(Session):
 
     def output(self) -> Iterator[tuple[Stream, bytes]]:
         with selectors.DefaultSelector() as selector:
-            if self._terminal >= 0:
-                selector.register(self._terminal, selectors.EVENT_READ, Stream.STDOUT)
-            else:
-                for file, stream in (
-                    (self._process.stdout, Stream.STDOUT),
-                    (self._process.stderr, Stream.STDERR),
-                ):
-                    if file is not None:
-                        selector.register(file, selectors.EVENT_READ, stream)
+            first = self._process.stdout or self._terminal
+            selector.register(first, selectors.EVENT_READ, Stream.STDOUT)
+            if self._process.stderr is not None:
+                selector.register(self._process.stderr, selectors.EVENT_READ, Stream.STDERR)
             while selector.get_map():
                 # A background process may keep the streams open after the end of the command.
                 ended = self._process.poll() is not None
@@ -147,9 +141,6 @@ class ProcessSession(Session):
         return code if code >= 0 else SHELL_SIGNAL_BASE - code
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL):
             self._signal_group(number)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torchx_specs.trackers.api import Lineage, LineageLink, TrackerBase, TrackerSource
+
+LinksOf = Callable[[str], Iterable[LineageLink]]
 
 
 def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
@@ -27,6 +29,17 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
     for link in dict.fromkeys(links):
         up.setdefault(link.run_id, []).append(link)
         down.setdefault(link.source_run_id, []).append(link)
+    return _lineage(run_id, lambda run: up.get(run, ()), lambda run: down.get(run, ()))
+
+
+def _lineage(run_id: str, up: LinksOf, down: LinksOf) -> Lineage:
+    """Return the lineage of a run.
+
+    Args:
+        run_id: The run.
+        up: Returns the links of a run to its sources.
+        down: Returns the links of a run to its descendants.
+    """
     ancestry = _reach(run_id, up, forward=False)
     progeny = _reach(run_id, down, forward=True)
     sources = dict.fromkeys(
@@ -42,15 +55,13 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
     )
 
 
-def _reach(
-    run_id: str, links_of: dict[str, list[LineageLink]], *, forward: bool
-) -> list[LineageLink]:
+def _reach(run_id: str, links_of: LinksOf, *, forward: bool) -> list[LineageLink]:
     """Return all links on paths that begin at a run; the links nearest to the run come first."""
     reached: list[LineageLink] = []
     seen = {run_id}
     front = [run_id]
     while front:
-        met = [link for run in front for link in links_of.get(run, ())]
+        met = [link for run in front for link in links_of(run)]
         reached += met
         ends = [link.run_id if forward else link.source_run_id for link in met]
         front = [run for run in dict.fromkeys(ends) if run not in seen]
@@ -65,27 +76,15 @@ def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
     ``sources``; each descendant costs one call of ``run_ids(parent_run_id=...)`` and one of
     ``sources``.
     """
-    links: list[LineageLink] = []
-    seen: set[str] = set()
-    todo = [run_id]
-    while todo:
-        run = todo.pop()
-        if run not in seen:
-            seen.add(run)
-            links_of_run = links_to_sources(run, tracker.sources(run))
-            links += links_of_run
-            todo += [link.source_run_id for link in links_of_run]
-    seen = set()
-    todo = [run_id]
-    while todo:
-        run = todo.pop()
-        if run not in seen:
-            seen.add(run)
-            for child in tracker.run_ids(parent_run_id=run):
-                found = links_to_sources(child, tracker.sources(child))
-                links += [link for link in found if link.source_run_id == run]
-                todo.append(child)
-    return lineage_from_links(run_id, links)
+
+    def up(run: str) -> list[LineageLink]:
+        return links_to_sources(run, tracker.sources(run))
+
+    def down(run: str) -> list[LineageLink]:
+        children = tracker.run_ids(parent_run_id=run)
+        return [link for child in children for link in up(child) if link.source_run_id == run]
+
+    return _lineage(run_id, up, down)
 
 
 def links_to_sources(run_id: str, sources: Iterable[TrackerSource]) -> list[LineageLink]:

@@ -14,8 +14,8 @@ import itertools
 import os
 import struct
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
@@ -25,6 +25,8 @@ from torchx_kit.workspace.walk import read_error
 from torchx_specs.errors import WorkspaceError
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.workspace.spec import Workspace
 
@@ -114,10 +116,8 @@ class FileDigests:
                 # Take the time first, so that a change while the file is read counts as recent.
                 now = time.time()
                 before = os.fstat(file.fileno())
-                left = before.st_size
-                while chunk := file.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
+                for chunk in read_chunks(file, before.st_size):
                     digest.update(chunk)
-                    left -= len(chunk)
                 key = stat_key(before)
                 same = stat_key(os.fstat(file.fileno())) == key
         except OSError as e:
@@ -145,6 +145,15 @@ class FileDigests:
             write_atomically(self._path, _HEADER + hashlib.sha256(body).digest() + body)
             self._changed = False
             _delete_oldest(folder)
+
+
+def read_chunks(file: IO[bytes] | FileIO, left: int) -> Iterator[bytes]:
+    """Yield the content of a file, which had ``left`` bytes when it was listed."""
+    # read() allocates as much memory as the requested size. So request no more than the rest of
+    # the file, and one byte to notice a file that has grown.
+    while chunk := file.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
+        left -= len(chunk)
+        yield chunk
 
 
 def open_listed(source: str) -> int:

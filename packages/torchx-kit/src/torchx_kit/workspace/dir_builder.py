@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.progress import Step
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.file_options import add_file_options, follows_links, uses_gitignore
+from torchx_kit.workspace.file_options import add_file_options, file_options
+from torchx_kit.workspace.ignore import IgnoreRules
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
@@ -35,6 +36,8 @@ class DirBuilder(WorkspaceBuilder):
     """
 
     output: ClassVar[BuilderOutput] = "folder"
+    #: Rules that apply to every project, after the rules of its ignore file.
+    _left_out: IgnoreRules | None = None
 
     def opts(self) -> runopts:
         """Return the options ``job_dir`` and ``job_dir_links``, and those that select files."""
@@ -82,14 +85,12 @@ class DirBuilder(WorkspaceBuilder):
         Raises:
             WorkspaceError: The workspace cannot be read, or the copy cannot be written.
         """
-        copy_workspace(
-            plan.workspace,
-            plan.image,
-            bool(cfg.get("job_dir_links")),
-            follow_links=follows_links(cfg),
-            gitignore=uses_gitignore(cfg),
-        )
+        files = self._files(plan.workspace, cfg)
+        copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")), files)
         return Built(ready=True)
+
+    def _files(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
+        return workspace_files(workspace, last_rules=self._left_out, **file_options(cfg))
 
 
 def _warn_unless_current(workspace: Workspace) -> None:
@@ -169,9 +170,6 @@ def copy_workspace(
     folder: str,
     hard_links: bool = False,
     files: Iterable[WorkspaceFile] | None = None,
-    *,
-    follow_links: bool = False,
-    gitignore: bool = False,
 ) -> None:
     """Copy a workspace to a new folder, completely or not at all, with file modes and links.
 
@@ -181,29 +179,25 @@ def copy_workspace(
         hard_links: Whether to create hard links to files of the same file system instead of copies.
             A file that is changed in place then changes on both sides.
         files: The files to copy (default: all files of the workspace that no rule excludes).
-        follow_links: As for :func:`workspace_files`; ignored if ``files`` is given.
-        gitignore: As ``follow_links``.
 
     Raises:
         WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created.
         FolderExistsError: ``folder`` exists.
     """
     import shutil
-    import tempfile
 
     folder = os.path.abspath(folder)
     _check_absent(folder)
     if files is None:
-        files = workspace_files(workspace, follow_links=follow_links, gitignore=gitignore)
+        files = workspace_files(workspace)
     parent, name = os.path.split(folder)
+    partial = os.path.join(parent, f".{name}.{os.urandom(6).hex()}.partial")
     try:
-        os.makedirs(parent, exist_ok=True)
-        partial = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
+        os.makedirs(partial)
     except OSError as e:
         raise WorkspaceError(f"cannot create {folder}: {e.strerror or e}") from None
     try:
         copy_files(files, partial, hard_links)
-        os.chmod(partial, 0o777 & ~_umask(partial))
         _rename_into_place(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -250,11 +244,9 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
             call.result()
 
 
-def _copy_batch(batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
-    count = 0
+def _copy_batch(batch: Sequence[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
     for entry in batch:
         target = f"{folder}/{entry.path}"
-        count += 1
         try:
             if entry.link is not None:
                 os.symlink(entry.link, target)
@@ -262,7 +254,7 @@ def _copy_batch(batch: Iterable[WorkspaceFile], folder: str, hard_links: bool, s
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
-    step.advance(count)
+    step.advance(len(batch))
 
 
 def _hard_link(entry: WorkspaceFile, target: str) -> bool:
@@ -280,14 +272,10 @@ def _hard_link(entry: WorkspaceFile, target: str) -> bool:
 
 def _write(entry: WorkspaceFile, target: str) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | entry.mode)
-    try:
+    with open(fd, "wb") as file:
         for chunk in entry.chunks():
-            written = os.write(fd, chunk)
-            while written < len(chunk):
-                written += os.write(fd, chunk[written:])
+            file.write(chunk)
         os.fchmod(fd, entry.mode)
-    finally:
-        os.close(fd)
 
 
 def _check_absent(folder: str) -> None:
@@ -311,13 +299,3 @@ def _rename_into_place(partial: str, folder: str) -> None:
                 f"another process has created {folder} in the meantime"
             ) from None
         raise WorkspaceError(f"cannot create {folder}: {e.strerror or e}") from None
-
-
-def _umask(folder: str) -> int:
-    """Return the umask by creating a folder, because os.umask would change it for all threads."""
-    probe = os.path.join(folder, ".umask")
-    os.mkdir(probe)
-    try:
-        return 0o777 & ~os.stat(probe).st_mode
-    finally:
-        os.rmdir(probe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torchx_specs.options.run_options import CfgVal, runopts
 
@@ -27,11 +28,6 @@ def add_file_options(opts: runopts) -> None:
     )
 
 
-def follows_links(cfg: Mapping[str, CfgVal]) -> bool:
-    """Return the value of the option ``follow_links``, for :func:`workspace_files`."""
-    return bool(cfg.get(_LINKS))
-
-
-def uses_gitignore(cfg: Mapping[str, CfgVal]) -> bool:
-    """Return the value of the option ``gitignore``, for :func:`workspace_files`."""
-    return bool(cfg.get(_GITIGNORE))
+def file_options(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+    """Return the values of these options, as keyword arguments of :func:`workspace_files`."""
+    return {name: bool(cfg.get(name)) for name in (_LINKS, _GITIGNORE)}

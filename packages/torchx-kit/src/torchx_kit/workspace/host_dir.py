@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from torchx_kit.hosts.api import Host
 from torchx_kit.scripts.containers import runs_on_host
 from torchx_kit.workspace.builder import Built, BuiltReference
-from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
-from torchx_kit.workspace.file_options import follows_links, uses_gitignore
+from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_kit.workspace.ignore import IgnoreRules
-from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest, workspace_files
+from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
@@ -101,9 +100,7 @@ class HostDirBuilder(DirBuilder):
             HostError: The tree cannot be written, or the machine cannot be reached.
         """
         if not is_tree(plan.image):
-            files = self._files(plan.workspace, cfg)
-            copy_workspace(plan.workspace, plan.image, bool(cfg.get("job_dir_links")), files)
-            return Built(ready=True)
+            return super().build(plan, cfg)
         path = self._existing(plan.image)
         if not path:
             files = self._files(plan.workspace, cfg)
@@ -129,14 +126,6 @@ class HostDirBuilder(DirBuilder):
     def _existing(self, image: str) -> str:
         folder, name = posixpath.split(image)
         return self._host.find_tree(self._host.resolve(folder), name)
-
-    def _files(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
-        return workspace_files(
-            workspace,
-            last_rules=self._left_out,
-            follow_links=follows_links(cfg),
-            gitignore=uses_gitignore(cfg),
-        )
 
 
 def is_tree(path: str) -> bool:

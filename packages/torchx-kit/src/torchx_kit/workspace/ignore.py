@@ -19,6 +19,7 @@ rule includes them. ``Dockerfile.torchx`` is never excluded.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from torchx_kit.text.globs import Glob
 from torchx_specs.workspace.excluded_names import is_excluded
@@ -64,18 +65,15 @@ class Rule:
         return False
 
 
-class Verdict:
+class Verdict(NamedTuple):
     """The result of the rules for one path.
 
     Paths in a folder are matched only against the rules after the rule that decided for the folder.
     """
 
-    __slots__ = ("ignored", "rule")
-
-    def __init__(self, ignored: bool, rule: int) -> None:
-        self.ignored = ignored
-        #: The index of the rule that decided; -1 if no rule matched.
-        self.rule = rule
+    ignored: bool
+    #: The index of the rule that decided; -1 if no rule matched.
+    rule: int
 
 
 #: The verdict for the root of a workspace.
@@ -94,7 +92,6 @@ class IgnoreRules:
         self._rules = list(rules)
         #: Paths that are excluded unless a rule includes them.
         self._excluded = excluded
-        self._any_reincludes = any(rule.reincludes for rule in self._rules)
 
     @classmethod
     def parse(cls, text: str) -> IgnoreRules:
@@ -145,11 +142,7 @@ class IgnoreRules:
 
     def may_include_below(self, folder: str, verdict: Verdict) -> bool:
         """Return True if the rules may include a path below ``folder``, which has ``verdict``."""
-        if not verdict.ignored:
-            return True
-        if not self._any_reincludes:
-            return False
-        return any(
+        return not verdict.ignored or any(
             rule.reincludes and rule.may_match_below(folder)
             for rule in self._rules[verdict.rule + 1 :]
         )

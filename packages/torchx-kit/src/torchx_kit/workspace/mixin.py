@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from torchx_kit.workspace.builder import BuilderOutput, BuiltReference, WorkspaceBuilder
@@ -48,21 +49,18 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 
     def workspace_opts(self) -> runopts:
         """Return ``workspace_type``, and the options of each builder that the scheduler can use."""
-        builders = self._workspace_builders()
+        default = self.default_workspace_type
         opts = runopts()
-        names = ", ".join(dict.fromkeys([self.default_workspace_type, *builders]))
         opts.add(
             "workspace_type",
             type_=str,
-            default=self.default_workspace_type,
-            help=f"upload the workspace in this way, one of: {names}",
+            default=default,
+            help="upload the workspace in this way, one of: "
+            + ", ".join(dict.fromkeys([default, *self._builders])),
         )
-        for name, builder in builders.items():
-            if name != self.default_workspace_type:
-                opts.update(builder.opts())
         # Add the default type last, so that its definition of an option wins.
-        if self.default_workspace_type in builders:
-            opts.update(builders[self.default_workspace_type].opts())
+        for name in sorted(self._builders, key=lambda name: name == default):
+            opts.update(self._builders[name].opts())
         return opts
 
     def workspace_builder(self, name: str) -> WorkspaceBuilder:
@@ -72,7 +70,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             RequestError: There is no such builder, or the scheduler cannot run its output.
             PluginError: The builder's plugin cannot be loaded, or several plugins use the name.
         """
-        builders = self._workspace_builders()
+        builders = self._builders
         if name in builders:
             return builders[name]
         valid = f" valid types: {', '.join(builders) or '(none installed)'}"
@@ -119,7 +117,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             except MissingBuilderError:
                 if role.workspace.required:
                     raise
-                _warn_not_uploaded(kind)
+                import logging
+
+                logging.getLogger(__name__).warning(
+                    "the working directory is not uploaded; the job sees only the files in its"
+                    " image. To upload it: %s. To omit this warning: --workspace=''",
+                    _install_command(kind),
+                )
                 build_cache[key] = None
             else:
                 build_cache[key] = builder.plan(base, role.workspace, cfg)
@@ -187,23 +191,21 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             built = builder.push(plan, built, cfg)
         return built.digest
 
-    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
-        """Return the usable builders by name; warn of a builder that cannot be loaded."""
-        builders: dict[str, WorkspaceBuilder] | None = self.__dict__.get("_builders")
-        if builders is None:
-            builders = {}
-            for name in _installed_names():
-                try:
-                    builder = load_builder(name)
-                except PluginError as e:
-                    import logging
+    @cached_property
+    def _builders(self) -> dict[str, WorkspaceBuilder]:
+        """The usable builders by name; a builder that cannot be loaded is a warning."""
+        builders = {}
+        for name in _installed_names():
+            try:
+                builder = load_builder(name)
+            except PluginError as e:
+                import logging
 
-                    logging.getLogger(__name__).warning("%s", e)
-                    continue
-                if builder.output in self.workspace_outputs:
-                    builder.remote = self.workspace_remote
-                    builders[name] = builder
-            self.__dict__["_builders"] = builders
+                logging.getLogger(__name__).warning("%s", e)
+                continue
+            if builder.output in self.workspace_outputs:
+                builder.remote = self.workspace_remote
+                builders[name] = builder
         return builders
 
 
@@ -249,16 +251,6 @@ def load_builder(name: str) -> WorkspaceBuilder:
             f" {builder!r:.99}"
         )
     return builder
-
-
-def _warn_not_uploaded(kind: str) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "the working directory is not uploaded; the job sees only the files in its image."
-        " To upload it: %s. To omit this warning: --workspace=''",
-        _install_command(kind),
-    )
 
 
 def _planned_build(role: Role) -> Mapping[str, str] | None:

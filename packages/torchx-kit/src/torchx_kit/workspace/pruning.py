@@ -5,6 +5,7 @@ The caches may be deleted at any time: a missing entry only makes the next submi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,8 @@ def unused_caches(query: PruneQuery) -> Iterator[Prunable]:
     age = DEFAULT_AGE if query.older_than is None else query.older_than
     before = time.time() - (0 if query.include_newest else age)
     try:
-        folders = sorted(entry.path for entry in os.scandir(home_path("cache")) if _is_dir(entry))
+        entries = os.scandir(home_path("cache"))
+        folders = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False))
     except OSError:
         return
     for folder in folders:
@@ -45,17 +47,10 @@ def unused_caches(query: PruneQuery) -> Iterator[Prunable]:
 def tree_size(folder: str) -> int:
     """Return the size of all files in a folder, in bytes; unreadable folders count as empty."""
     size = 0
-    folders = [folder]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as scan:
-                for entry in scan:
-                    if _is_dir(entry):
-                        folders.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_size
-        except OSError:
-            continue
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(parent, name)).st_size
     return size
 
 
@@ -95,10 +90,6 @@ def remove_folder(folder: str, is_unused: Callable[[str], bool]) -> None:
         raise PruneError(f"cannot remove {moved}: {e.strerror or e}") from None
 
 
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
-
-
 def _old_files(folder: str, before: float) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as scan:
         for entry in scan:
@@ -113,10 +104,8 @@ def _old_files(folder: str, before: float) -> Iterator[tuple[str, os.stat_result
 def _remove_files(folder: str, before: float) -> None:
     try:
         for path, _ in _old_files(folder, before):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-            except FileNotFoundError:
-                continue
     except FileNotFoundError:
         return
     except OSError as e:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from torchx_kit.workspace.digests import FileDigests, open_listed, stat_key
+from torchx_kit.workspace.digests import FileDigests, open_listed, read_chunks, stat_key
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules
 from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_kit.workspace.walk import (
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-    from torchx_kit.workspace.digests import FileDigests
     from torchx_specs.workspace.spec import Workspace
 
 #: The mode of files on file systems without modes.
 _DEFAULT_MODE = 0o644
 _LINK_MODE = 0o777
-_CHUNK = 1 << 20
 
 
 class WorkspaceFile(NamedTuple):
@@ -61,12 +59,7 @@ class WorkspaceFile(NamedTuple):
         """
         try:
             with _open(self) as fp:
-                # read() allocates as much memory as the requested size. So request no more than
-                # the rest of the file, and one byte to notice a file that has grown.
-                left = self.size
-                while chunk := fp.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
-                    left -= len(chunk)
-                    yield chunk
+                yield from read_chunks(fp, self.size)
         except OSError as e:
             raise read_error(self.source, e) from None
 
@@ -130,9 +123,7 @@ def workspace_files(
             name = prefix or posixpath.basename(root)
             entries = [_fsspec_file(name, fs, fs.info(root))]
         else:
-            rules = read_ignore_rules(fs, root, ignore_name)
-            if last_rules is not None:
-                rules = rules + last_rules
+            rules = read_ignore_rules(fs, root, ignore_name) + (last_rules or IgnoreRules())
             if gitignore and fs is None:
                 from torchx_kit.workspace.git_ignored import git_ignored
 
@@ -145,8 +136,7 @@ def workspace_files(
                 entries = _fsspec_files(fs, root, rules, secrets)
             if prefix:
                 entries = (entry._replace(path=f"{prefix}/{entry.path}") for entry in entries)
-        for entry in entries:
-            found[entry.path] = entry
+        found.update((entry.path, entry) for entry in entries)
         left_out += [f"{prefix}/{path}" if prefix else path for path in secrets]
     warn_left_out(left_out)
     paths = sorted(found)

@@ -8,25 +8,23 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from torchx_runner.api import Runner, get_runner, sweep_module
 from torchx_runner.async_runner.iteration import iterate
 from torchx_runner.async_runner.waits import Waits
 from torchx_runner.wait_for_state import FIRST_PAUSE
-from torchx_specs.model.handles import make_app_handle, parse_app_handle
+from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.schedulers.older import features_of
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Concatenate
 
     from typing_extensions import ParamSpec, Self
 
     from torchx_specs.model.app import AppDef
-    from torchx_specs.model.handles import AppHandle
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.workspace import Workspace
 

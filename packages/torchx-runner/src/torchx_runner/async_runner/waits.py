@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from torchx_runner.wait_for_state import FIRST_PAUSE, WaitTimeoutError, has_reached
-from torchx_specs.schedulers.closing import ClosedError
+from torchx_specs.schedulers.closing import ClosedError, Closing
 
 if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
     from torchx_specs.model.status import AppState, AppStatus
-    from torchx_specs.schedulers.closing import Closing
 
 #: If there are at least this many waits, list the scheduler's apps first, to query fewer of them.
 LIST_FROM = 16

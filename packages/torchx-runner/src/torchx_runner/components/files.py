@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import sys
 import threading
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ComponentError, ComponentNotFoundException, nearest
@@ -105,10 +106,8 @@ def _is_from(module: ModuleType, real: str) -> bool:
 
 
 def _free_name(name: str) -> str:
-    number = 1
-    while f"{name}_{number}" in sys.modules:
-        number += 1
-    return f"{name}_{number}"
+    names = (f"{name}_{number}" for number in itertools.count(1))
+    return next(free for free in names if free not in sys.modules)
 
 
 def _load(path: str, real: str, name: str, root: str) -> ModuleType:
@@ -133,10 +132,7 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
 def _executed(loader: _SourceFileLoader) -> ModuleType:
     """Return the loader's module, which replaces one of the same name unless it fails."""
     previous = sys.modules.get(loader.name)
-    spec = importlib.machinery.ModuleSpec(loader.name, loader, origin=loader.path)
-    spec.has_location = True
-    is_package = loader.is_package(loader.name)
-    spec.submodule_search_locations = [os.path.dirname(loader.path)] if is_package else None
+    spec: Any = importlib.util.spec_from_loader(loader.name, loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[loader.name] = module
     try:
@@ -181,13 +177,11 @@ def raise_load_error(error: BaseException, what: str, file: str | None = None) -
 
 def _line_in(error: BaseException, file: str | None) -> int | None:
     """Return the last line of ``file`` in an error's traceback, or None if there is none."""
-    line = None
-    trace = error.__traceback__
-    while trace is not None:
-        if file is not None and trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    import traceback
+
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+    return lines[-1] if lines else None
 
 
 def _load_text(path: str) -> ModuleType:

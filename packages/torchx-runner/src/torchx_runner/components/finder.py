@@ -16,12 +16,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torchx_kit.plugin import COMPONENTS
 from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_runner.components.rules import Component as _Component
-from torchx_runner.components.rules import is_candidate, make_component, rule_violations
+from torchx_runner.components.rules import (
+    Validators,
+    is_candidate,
+    make_component,
+    rule_violations,
+)
 from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import (
     ComponentError,
@@ -31,11 +36,8 @@ from torchx_specs.errors import (
     TorchXError,
     nearest,
 )
+from torchx_specs.plugins.records import ComponentPlugin
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
-
-if TYPE_CHECKING:
-    from torchx_runner.components.rules import Validators
-    from torchx_specs.plugins.records import ComponentPlugin
 
 
 class ComponentProblem(NamedTuple):
@@ -132,7 +134,7 @@ def _find_registered(name: str) -> _Location | None:
             claims.append((group, found))
     if not claims and broken is not None:
         raise broken
-    return _preferred_claim(name, claims)
+    return _preferred_claim(name, claims) if claims else None
 
 
 def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
@@ -152,10 +154,8 @@ def _find_in(group: ComponentPlugin, relative_name: str) -> _Location | None:
     return _Location(module, attribute)
 
 
-def _preferred_claim(
-    name: str, claims: list[tuple[ComponentPlugin, _Location]]
-) -> _Location | None:
-    """Return the component that a name refers to; None if no group claims the name.
+def _preferred_claim(name: str, claims: list[tuple[ComponentPlugin, _Location]]) -> _Location:
+    """Return the component that a name refers to, of the groups that claim it.
 
     A deliberate override (``@hookimpl(tryfirst=True)``) wins. Otherwise, only the last claim of
     each distribution counts. All groups that replace the built-in components count as one
@@ -164,8 +164,6 @@ def _preferred_claim(
     Raises:
         PluginError: Several distributions claim the name for different components.
     """
-    if not claims:
-        return None
     for group, found in claims:
         if group.deliberate:
             return found
@@ -293,8 +291,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
         except PluginError as e:
             group, found = claimed[0]
             problems.append(ComponentProblem(group.module, str(group.origin), str(e)))
-            continue
-        if winner is not None:
+        else:
             listed[name] = components[name, id(getattr(*winner))]
     return ComponentListing(listed, problems)
 

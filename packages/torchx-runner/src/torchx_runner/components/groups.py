@@ -5,12 +5,8 @@ Completion answers each press of TAB, so this module imports little.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchx_runner.installed_schedulers import plugin_manager
-
-if TYPE_CHECKING:
-    from torchx_specs.plugins.records import ComponentPlugin
+from torchx_specs.plugins.records import ComponentPlugin
 
 
 def component_groups() -> tuple[ComponentPlugin, ...]:

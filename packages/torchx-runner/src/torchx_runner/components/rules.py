@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torchx_specs.file_linter import ComponentFunctionValidator
     from torchx_specs.model.app import AppDef
 
-    Validators = Sequence[ComponentFunctionValidator] | None
+#: Validators in place of the rules; None means the rules.
+Validators = Sequence["ComponentFunctionValidator"] | None
 
 
 class Component:

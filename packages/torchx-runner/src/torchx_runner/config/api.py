@@ -229,7 +229,7 @@ def apply(
     for file in read_configs(dirs, profile):
         if section in file.sections:
             opts = opts if opts is not None else get_run_opts(section)
-            add_options(section, file, cfg, opts, on_unknown)
+            _add_options(section, file, cfg, opts, on_unknown)
 
 
 def on_host(scheduler: str, host: str) -> str:
@@ -269,7 +269,7 @@ def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
     """Add a scheduler's options from one open file; see :func:`apply`."""
     file = parse_config(f.read(), str(getattr(f, "name", "<configuration>")))
     if scheduler in file.sections:
-        add_options(scheduler, file, cfg, get_run_opts(scheduler))
+        _add_options(scheduler, file, cfg, get_run_opts(scheduler))
 
 
 def get_run_opts(scheduler: str) -> runopts:
@@ -297,61 +297,76 @@ def _configurable(*names: str) -> InstalledSchedulers:
     return installed
 
 
-def add_options(
+class SectionOptions(NamedTuple):
+    """The content of a scheduler's section.
+
+    Attributes:
+        values: The values of the known options.
+        unknown: A message for each of the first ten unknown keys, and one for the others.
+        errors: The errors of values that are of the wrong type, differ between two spellings of
+            their key, or are still the placeholder that :func:`dump` wrote.
+    """
+
+    values: dict[str, CfgVal]
+    unknown: list[str]
+    errors: list[ConfigError]
+
+
+def read_options(
+    section: str, file: ConfigFile, opts: runopts, given: Iterable[str] = ()
+) -> SectionOptions:
+    """Return a scheduler's options from one item of :func:`read_configs`.
+
+    Args:
+        section: Name of the scheduler, and of its section in the item.
+        file: The item: a file, or the values of a file for a profile.
+        opts: The scheduler's option definitions.
+        given: The options that are given elsewhere, which are left out.
+    """
+    where = f"{file.path}: [{file.prefix}{section}]"
+    taken = {opts.canonical_key(key) or key for key in given}
+    spellings: dict[str, str] = {}
+    found = SectionOptions({}, [], [])
+    unknown: list[str] = []
+    for name, text in file.sections[section].items():
+        key = opts.canonical_key(name)
+        if key is None:
+            if name not in file.defaults and name != HOST_OPTION:
+                unknown.append(name)
+        elif key not in taken:
+            other = spellings.setdefault(key, name)
+            try:
+                if file.sections[section][other] != text:
+                    raise ConfigError(
+                        f"{where} {name}: conflicts with '{other}', another spelling of the same"
+                        " option"
+                    )
+                found.values[key] = _convert(f"{where} {name}", text, opts.get(key))
+            except ConfigError as e:
+                found.errors.append(e)
+    known = [key for key, _ in opts]
+    for name in unknown[:_MAX_WARNINGS]:
+        text = f"{where} {name}: unknown option, ignored;{nearest(name, known)}"
+        found.unknown.append(text.rstrip(";"))
+    if len(unknown) > _MAX_WARNINGS:
+        rest = len(unknown) - _MAX_WARNINGS
+        found.unknown.append(f"{where} has {rest} more unknown options")
+    return found
+
+
+def _add_options(
     section: str,
     file: ConfigFile,
     cfg: dict[str, CfgVal],
     opts: runopts,
     on_unknown: Callable[[str], object] | None = None,
-    on_error: Callable[[ConfigError], object] | None = None,
 ) -> None:
-    """Add a scheduler's options from one item of :func:`read_configs`.
-
-    Args:
-        section: Name of the scheduler, and of its section in the item.
-        file: The item: a file, or the values of a file for a profile.
-        cfg: The options so far, which win; changed in place.
-        opts: The scheduler's option definitions.
-        on_unknown: Called with a message for each unknown key; None logs a warning.
-        on_error: Called with the error of each invalid value, which is not added; None raises the
-            first error.
-
-    Raises:
-        ConfigError: ``on_error`` is None, and a value is of the wrong type, differs between two
-            spellings of its key, or is still the placeholder that :func:`dump` wrote.
-    """
-    warn = _logger().warning if on_unknown is None else on_unknown
-    given = {opts.canonical_key(key) or key for key in cfg}
-    spellings: dict[str, str] = {}
-    unknown = 0
-    for name, text in file.sections[section].items():
-        where = f"{file.path}: [{file.prefix}{section}] {name}"
-        key = opts.canonical_key(name)
-        if key is None:
-            if name not in file.defaults and name != HOST_OPTION:
-                unknown += 1
-                if unknown > _MAX_WARNINGS:
-                    continue
-                known = [known_key for known_key, _ in opts]
-                hint = nearest(name, known)
-                warn(f"{where}: unknown option, ignored{hint and ';' + hint}")
-            continue
-        if key in given:
-            continue
-        other = spellings.setdefault(key, name)
-        try:
-            if file.sections[section][other] != text:
-                raise ConfigError(
-                    f"{where}: conflicts with '{other}', another spelling of the same option"
-                )
-            cfg[key] = _convert(where, text, opts.get(key))
-        except ConfigError as e:
-            if on_error is None:
-                raise
-            on_error(e)
-    if unknown > _MAX_WARNINGS:
-        rest = unknown - _MAX_WARNINGS
-        warn(f"{file.path}: [{file.prefix}{section}] has {rest} more unknown options")
+    values, unknown, errors = read_options(section, file, opts, cfg)
+    for message in unknown:
+        (on_unknown or _logger().warning)(message)
+    for error in errors:
+        raise error
+    cfg.update(values)
 
 
 def _convert(where: str, text: str, opt: runopt | None) -> CfgVal:
@@ -389,8 +404,7 @@ def load_sections(
             section_prefix, delimiter, name = section.partition(CONFIG_PREFIX_DELIM)
             if delimiter and name and section_prefix == prefix:
                 into = merged.setdefault(name, {})
-                for key, value in values.items():
-                    into.setdefault(key, value)
+                into.update({**values, **into})
     return merged
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,7 +59,9 @@ def find_problems(
     except ConfigError as e:
         yield ConfigProblem(str(e), True)
         return
-    schedulers = _Schedulers()
+    # ConfigurableSchedulers would raise the error of a malformed file.
+    schedulers = get_manager().configurable_schedulers().names()
+    opts_of = functools.cache(_run_opts)
     for path in paths:
         try:
             file = read_config(path)
@@ -68,11 +71,14 @@ def find_problems(
         sections = {s: v for s, v in file.sections.items() if not split_section(s)[0]}
         plain = file._replace(sections=sections)
         for layer in (plain, *(profile_layer(file, name) for name in profile_names([file]))):
-            yield from _problems_of(layer, schedulers, commands)
+            yield from _problems_of(layer, schedulers, opts_of, commands)
 
 
 def _problems_of(
-    file: ConfigFile, schedulers: _Schedulers, commands: Callable[[str], Iterable[str] | None]
+    file: ConfigFile,
+    schedulers: list[str],
+    opts_of: Callable[[str], runopts | None],
+    commands: Callable[[str], Iterable[str] | None],
 ) -> Iterator[ConfigProblem]:
     for section, values in file.sections.items():
         where = f"{file.path}: [{file.prefix}{section}]"
@@ -80,8 +86,12 @@ def _problems_of(
         if section.startswith(PREFIX):
             for message in check_section(file, section):
                 yield ConfigProblem(message, True)
-        elif section in schedulers.names:
-            yield from schedulers.problems(section, file)
+        elif section in schedulers:
+            opts = opts_of(section)
+            if opts is not None:
+                _, unknown, errors = config.read_options(section, file, opts)
+                yield from (ConfigProblem(str(error), True) for error in errors)
+                yield from (ConfigProblem(message, False) for message in unknown)
         elif prefix == "cli" and name:
             known = commands(name)
             if known is None:
@@ -96,7 +106,7 @@ def _problems_of(
             if not any(value.strip() for value in values.values()):
                 yield ConfigProblem(f"{where}: no sink; add one: keep = file:///data/logs", False)
         elif section not in _KNOWN and not (name and f"{prefix}:NAME" in _KNOWN):
-            forms = {**dict.fromkeys(schedulers.names, ""), **_FORMS}
+            forms = {**dict.fromkeys(schedulers, ""), **_FORMS}
             # Without a similar name, the section may belong to a plugin.
             for close in difflib.get_close_matches(re.split("[:.]", section)[0], forms, 1):
                 kind = "section" if close in _FORMS else "scheduler"
@@ -104,31 +114,8 @@ def _problems_of(
                 yield ConfigProblem(f"{where}: there is no {kind} of this name; {hint}", False)
 
 
-class _Schedulers:
-    """The installed schedulers, and their option definitions."""
-
-    def __init__(self) -> None:
-        # ConfigurableSchedulers would raise the error of a malformed file.
-        self.names = get_manager().configurable_schedulers().names()
-        self._opts: dict[str, runopts | None] = {}
-
-    def problems(self, name: str, file: ConfigFile) -> Iterator[ConfigProblem]:
-        """Yield the unknown keys of a scheduler's section up to the first invalid value.
-
-        The invalid value is yielded first. A scheduler that cannot be created yields nothing.
-        """
-        if name not in self._opts:
-            try:
-                self._opts[name] = config.get_run_opts(name)
-            except TorchXError:  # the checks of the scheduler report the error
-                self._opts[name] = None
-        opts = self._opts[name]
-        if opts is None:
-            return
-        errors: list[ConfigError] = []
-        unknown: list[str] = []
-        config.add_options(name, file, {}, opts, unknown.append, errors.append)
-        for error in errors:
-            yield ConfigProblem(str(error), True)
-        for message in unknown:
-            yield ConfigProblem(message, False)
+def _run_opts(scheduler: str) -> runopts | None:
+    try:
+        return config.get_run_opts(scheduler)
+    except TorchXError:  # the checks of the scheduler report the error
+        return None

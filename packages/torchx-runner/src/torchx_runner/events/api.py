@@ -14,6 +14,7 @@ Without a handler, an event costs a few microseconds. Values of options that loo
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -157,8 +158,6 @@ class log_event:  # noqa: N801 - a documented name, used as a context manager
             workspace=str(workspace) if workspace else None,
         )
         self._cfg = runcfg
-        self._wall_ns = 0
-        self._cpu_ns = 0
 
     def __enter__(self) -> Self:
         self._torchx_event.start_epoch_time_usec = time.time_ns() // 1000
@@ -206,7 +205,6 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
 # For each destination, the handlers and the value of $TORCHX_EVENTS that configured its logger.
 _configured_from: dict[str, tuple[Catalog[EventHandlerPlugin] | None, str]] = {}
 _own_handlers: dict[str, list[logging.Handler]] = {}
-_warned: set[str] = set()
 _configuring = threading.RLock()  # reentrant: making a handler may record an event
 
 
@@ -278,9 +276,8 @@ def _make_handlers(destination: str, setting: str) -> list[logging.Handler]:
     return handlers
 
 
+@functools.cache  # warn only once of each problem
 def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        import logging
+    import logging
 
-        logging.getLogger(__name__).warning("%s", message)
+    logging.getLogger(__name__).warning("%s", message)

@@ -70,25 +70,19 @@ def list_all(
     for name in names:
         # A daemon: a scheduler that hangs must not keep the process from ending.
         threading.Thread(target=ask, args=(name,), name=f"list {name}", daemon=True).start()
-    apps: dict[str, list[T]] = {}
-    errors: dict[str, Exception] = {}
-    while len(apps) + len(errors) < len(names):
+    answered: dict[str, list[T] | Exception] = {}
+    while len(answered) < len(names):
         try:
             name, answer = received.get(timeout=max(0.0, deadline - clock()))
         except queue.Empty:
             break
-        if patience is not None and not apps and not errors:
+        if patience is not None and not answered:
             deadline = min(deadline, clock() + patience)
-        if isinstance(answer, Exception):
-            errors[name] = answer
-        else:
-            apps[name] = answer
-    result: ListedApps[T] = ListedApps()
-    for name in names:  # the given order, not the order of the answers
-        if name in apps:
-            result.apps[name] = apps[name]
-        else:
-            result.errors[name] = errors.get(name) or NoAnswerError(
-                f"no answer within {round(deadline - begun, 1):g} s"
-            )
-    return result
+        answered[name] = answer
+    silence = NoAnswerError(f"no answer within {round(deadline - begun, 1):g} s")
+    # The order is that of the names, not of the answers.
+    found = {name: answered.get(name, silence) for name in names}
+    return ListedApps(
+        {name: apps for name, apps in found.items() if not isinstance(apps, Exception)},
+        {name: error for name, error in found.items() if isinstance(error, Exception)},
+    )

@@ -103,30 +103,25 @@ def _assign(record: dict[str, Any], keys: list[str], text: str, path: str) -> No
         keys[0] in ("env", "args") and len(keys) > 1
     )
     value = text if is_text else _json_or_text(text)
+    *above, last = keys
     target: Any = record
-    for key in keys[:-1]:
-        if isinstance(target, dict):
-            if target.get(key) is None:
-                target[key] = {}
-            target = target[key]
-        elif isinstance(target, list):
-            target = target[_index(target, key, path)]
-        else:
-            break
-    last = keys[-1]
+    for key in above:
+        if isinstance(target, dict) and target.get(key) is None:
+            target[key] = {}
+        target = target[_key_in(target, key, path)]
+    target[_key_in(target, last, path)] = value
+
+
+def _key_in(target: Any, key: str, path: str) -> str | int:
+    """Return the key of a part of a dict or list."""
     if isinstance(target, dict):
-        target[last] = value
-    elif isinstance(target, list):
-        target[_index(target, last, path)] = value
-    else:
-        raise RequestError(f"--set {path:.200}: '{last}' is part of a value that has no parts")
-
-
-def _index(items: list[Any], key: str, path: str) -> int:
-    if not (key.isascii() and key.isdecimal() and len(key) < 9 and int(key) < len(items)):
+        return key
+    if not isinstance(target, list):
+        raise RequestError(f"--set {path:.200}: '{key}' is part of a value that has no parts")
+    if not (key.isascii() and key.isdecimal() and len(key) < 9 and int(key) < len(target)):
         raise RequestError(
             f"--set {path:.200}: '{key}' is not the number of an item; the list has"
-            f" {len(items)} items, the first of which is 0"
+            f" {len(target)} items, the first of which is 0"
         )
     return int(key)
 

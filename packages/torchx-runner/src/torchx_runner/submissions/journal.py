@@ -18,18 +18,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
 from torchx_specs.errors import SerializationError, one_line
-from torchx_specs.model.app import Role
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.workspace.spec import Workspace
-
-if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef, AppDryRunInfo
 
 logger = logging.getLogger(__name__)
 
@@ -299,14 +297,7 @@ def _write(handle: str, entry: dict[str, Any]) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     name = f"{time.time_ns():020d}-{_file_part(handle)}-{os.urandom(4).hex()}.json"
     path = os.path.join(folder, name)
-    # No temporary file is needed, because readers ignore a file that is not complete.
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-    except BaseException:
-        os.unlink(path)
-        raise
+    write_atomically(path, data)
     if next(_written) % _WRITES == 0:
         for old in _file_names(folder)[MAX_SUBMISSIONS:]:
             _remove(os.path.join(folder, old))

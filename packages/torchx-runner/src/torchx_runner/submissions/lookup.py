@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     ListApps = Callable[[str | None], ListedApps[ListAppResponse]]
 
 _MAX_CANDIDATES = 10
-_LATEST = re.compile(r"@(\d{1,9})\Z")
-_MISTAKEN = re.compile(r"@(last|latest|newest|prev|previous|-\d+)?\Z")
+_LATEST = re.compile(r"@\d{1,9}\Z")
+_MISTAKEN = re.compile(r"@(last|latest|newest|prev|previous|-\d+|0+)?\Z")
 _PREFIX = re.compile(r"(?P<scheduler>[^:/\s]+)://(?P<id>[^/\s]+)\Z")
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -89,11 +89,10 @@ def find_app(text: str, list_apps: ListApps) -> AppHandle:
     """
     if is_handle(text):
         return text
-    latest = _LATEST.match(text)
-    if latest:
-        return _latest(text, int(latest[1]))
     if _MISTAKEN.match(text):
         raise RequestError(f"'{text}': the last submission is @1, the one before it @2")
+    if _LATEST.match(text):
+        return _latest(text)
     prefix = _PREFIX.match(text)
     if prefix:
         return _by_prefix(text, prefix["scheduler"], prefix["id"], list_apps)
@@ -102,9 +101,7 @@ def find_app(text: str, list_apps: ListApps) -> AppHandle:
     return _by_name(text, list_apps)
 
 
-def _latest(text: str, number: int) -> AppHandle:
-    if number == 0:
-        raise RequestError("@0: the last submission is @1, the one before it @2")
+def _latest(text: str) -> AppHandle:
     found = numbered_submission(text)
     if found is not None:
         return found.handle

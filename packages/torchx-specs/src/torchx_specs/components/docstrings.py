@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import textwrap
 from typing import NamedTuple
@@ -29,7 +30,7 @@ _FIELD = re.compile(
 _PARAM_FIELD = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(?P<name>\*{0,2}\w+)\s*:(?P<text>.*)"
 )
-_PARAM = re.compile(r"(?P<name>\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?P<text>.*)")
+_PARAM = re.compile(r"^\*{0,2}(\w+)[^\S\n]*(?:\(.*?\))?[^\S\n]*:(.*)", re.MULTILINE)
 
 
 def parse(text: str | None) -> Docstring:
@@ -58,26 +59,15 @@ def _starts_section(line: str) -> bool:
 def _google_params(body: list[str]) -> dict[str, str]:
     """Return the text of each parameter in an ``Args:`` section, including continuation lines."""
     first = next((line for line in body if line.strip()), "")
-    base = _indent(first)
-    if base == 0:  # "Args:" followed by text that is not indented
+    indent = first[: len(first) - len(first.lstrip(" "))]
+    if not indent:  # "Args:" followed by text that is not indented
         return {}
-    texts: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in body:
-        if line.strip() and _indent(line) < base:
-            break
-        match = _PARAM.match(line.strip()) if _indent(line) == base else None
-        if match:
-            current = texts[match["name"].lstrip("*")] = [match["text"]]
-        else:
-            current.append(line)
-    return {name: _join(first, more) for name, (first, *more) in texts.items()}
+    lines = itertools.takewhile(lambda line: line.startswith(indent) or not line.strip(), body)
+    _, *parts = _PARAM.split(textwrap.dedent("\n".join(lines)))
+    entries = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {name: _join(text, more.split("\n")) for name, text, more in entries}
 
 
 def _join(first: str, more: list[str]) -> str:
     rest = textwrap.dedent("\n".join(line.rstrip() for line in more)).strip("\n")
     return "\n".join(part for part in (first.strip(), rest) if part)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))

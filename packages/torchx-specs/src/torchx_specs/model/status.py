@@ -121,6 +121,10 @@ class ReplicaStatus:
         return given(self.structured_error_msg)
 
 
+def _rfc3339(time: datetime | None) -> str | None:
+    return time.isoformat().replace("+00:00", "Z") if time else None
+
+
 @dataclass
 class RoleStatus:
     """Status of the replicas of one role."""
@@ -134,11 +138,15 @@ class RoleStatus:
         A replica's ``state`` is a number, because existing scripts expect one; ``state_name`` is
         the name of this state. Times are RFC 3339 texts.
         """
-        replicas = [{**asdict(r), "state_name": r.state.name} for r in self.replicas]
-        for replica in replicas:
-            for name in ("started", "ended"):
-                time = replica[name]
-                replica[name] = time and time.isoformat().replace("+00:00", "Z")
+        replicas = [
+            {
+                **asdict(r),
+                "state_name": r.state.name,
+                "started": _rfc3339(r.started),
+                "ended": _rfc3339(r.ended),
+            }
+            for r in self.replicas
+        ]
         return {"role": self.role, "replicas": replicas}
 
 

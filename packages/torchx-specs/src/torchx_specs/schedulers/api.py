@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.model.app import Role, check_depth
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role, check_depth
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
 from torchx_specs.model.status import AppState, AttemptStatus, RoleStatus, is_terminal
@@ -27,8 +27,6 @@ from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from torchx_specs.model.app import AppDef, AppDryRunInfo
 
 DAYS_IN_2_WEEKS = 14
 

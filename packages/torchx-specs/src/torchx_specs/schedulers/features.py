@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torchx_specs.errors import NotSupportedError
 
@@ -190,23 +190,8 @@ class SchedulerFeatures:
             raise self.error(feature, scheduler)
 
 
-class AnyScheduler(Protocol):
-    """A scheduler, as far as the objects for its abilities know it."""
-
-    backend: str
-    features: SchedulerFeatures
-
-    def schedule(self, dryrun_info: Any) -> str:
-        """Submit a request, and return the app's id."""
-
-    def cancel(self, app_id: str) -> None:
-        """End an app."""
-
-    def delete(self, app_id: str) -> None:
-        """End an app, and remove it from the scheduler."""
-
-
-S = TypeVar("S", bound=AnyScheduler)
+# The bound is a Scheduler, whose module imports this one.
+S = TypeVar("S", bound=Any)
 
 
 class Ability(Generic[S]):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from torchx_specs.schedulers.features import Ability, S
-from torchx_specs.schedulers.log_items import Block, Replica
+from torchx_specs.schedulers.log_items import Block, PartialLine, Replica, Stream
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from torchx_specs.schedulers.log_items import Stream
 
 
 @dataclass(frozen=True)
@@ -93,3 +92,46 @@ class Logs(Ability[S]):
             return self.read(app_id, role, k, query)
 
         return read_in_threads(read, replicas, query.should_tail)
+
+
+def keep_last(
+    read: Callable[[Iterable[Replica], bool], Iterator[Block]],
+    replicas: Iterable[Replica],
+    last: int,
+    should_tail: bool,
+) -> Iterator[Block]:
+    """Yield the last lines of each log, and when following, the lines that are added after them.
+
+    This function reads each log from its beginning; when following, twice. Prefer a reader that
+    starts near the end of the log. The second argument of ``read`` is whether to follow the logs.
+    """
+    kept: dict[Replica, deque[str]] = {replica: deque(maxlen=last) for replica in replicas}
+    counts = dict.fromkeys(kept, 0)
+    for replica, block in read(list(kept), False):
+        if isinstance(block, Exception):
+            kept.pop(replica, None)
+            yield replica, block
+            continue
+        for line in block:
+            kept[replica].append(line)
+            counts[replica] += 1
+    if not should_tail:
+        yield from kept.items()
+        return
+    # Follow the logs, and skip the lines before the kept ones. The kept lines are read again,
+    # because the last one may have been incomplete.
+    skip = {replica: counts[replica] - len(lines) for replica, lines in kept.items()}
+    for replica, block in read(list(kept), True):
+        if isinstance(block, Exception) or not skip[replica]:
+            yield replica, block
+        else:
+            yield replica, _skip_lines(block, replica, skip)
+
+
+def _skip_lines(block: Iterable[str], replica: Replica, skip: dict[Replica, int]) -> Iterator[str]:
+    """Yield a block without the lines still to skip; ``skip[replica]`` counts them down to 0."""
+    for item in block:
+        if not skip[replica]:
+            yield item
+        elif not isinstance(item, PartialLine):
+            skip[replica] -= 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,6 +17,8 @@ from torchx_specs.schedulers.features import Feature, SchedulerFeatures
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 R = TypeVar("R")
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class OlderLogs(Logs[Any]):
@@ -98,24 +99,10 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.
     """
-    if not args:
-        return method()
-    is_bound = inspect.ismethod(method)
-    count = _count_positional(getattr(method, "__func__", method)) - is_bound
-    return method(*args[:count])
-
-
-@functools.lru_cache(maxsize=256)
-def _count_positional(function: Callable[..., object]) -> int:
-    """Return how many positional arguments a function accepts, with ``self``.
-
-    The result is cached, because a sweep makes thousands of dry runs.
-    """
     try:
-        parameters = inspect.signature(function).parameters.values()
+        kinds = [p.kind for p in inspect.signature(method).parameters.values()]
     except (TypeError, ValueError):  # a function written in C may have no signature
-        return sys.maxsize
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return sys.maxsize
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional for p in parameters)
+        return method(*args)
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return method(*args)
+    return method(*args[: sum(kind in _POSITIONAL for kind in kinds)])

@@ -12,20 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
 from torchx_specs.model.constants import ENDS_APP_KEY, MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference, parse_secret
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.redaction import masked, masked_value
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
-
-if TYPE_CHECKING:
-    from torchx_specs.options.run_options import CfgVal
 
 # ${secret:-x} and ${secret:0} do not match: they are parameter expansions of a shell.
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -24,10 +25,34 @@ from torchx_specs import (
 )
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import ListAppResponse, Scheduler
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.schedulers.older import features_of
 from torchx_testing.declared import Suite
-from torchx_testing.features import SCHEDULER as FEATURES
+
+#: The features that ``unsupported`` may name in the suite of schedulers.
+FEATURES = frozenset(field.name for field in fields(SchedulerFeatures))
+
+#: The features that ``unsupported`` may name in the suite of trackers.
+TRACKER = frozenset(
+    {
+        "artifacts",
+        "artifact_metadata",
+        "sources",
+        "artifact_sources",
+        "lineage",
+        "run_ids",
+        "parent_filter",
+        "odd_run_ids",
+        "odd_names",
+        "typed_metadata",
+        "cycles",
+        "threads",
+        "reopen",
+    }
+)
+
+T = TypeVar("T")
 
 _DENIED = "the scheduler's record denies it"
 
@@ -114,16 +139,15 @@ class SchedulerFixtures(Suite):
 
     def declared(self) -> Mapping[str, str]:
         """Return the features that the scheduler or the site lacks, with the reasons."""
-        features = features_of(self._get_scheduler())
+        # Not every test creates the scheduler, so it is created at the first use.
+        features = features_of(self._request.getfixturevalue("scheduler"))
         denied = {name: _DENIED for name, value in vars(features).items() if not value}
         return {**denied, **features.lacks(), **self.unsupported}
 
-    @pytest.fixture(autouse=True)
-    def _tested(self, request: pytest.FixtureRequest) -> None:
-        # Not every test creates the scheduler, so it is created at the first use.
-        self._get_scheduler: Callable[[], Scheduler[Any]] = lambda: request.getfixturevalue(
-            "scheduler"
-        )
+    @property
+    def patience(self) -> float:
+        """The time limit of a job, in seconds."""
+        return self._request.config.getoption("--torchx-timeout") or self.timeout
 
     @pytest.fixture
     def runner(self, scheduler: Scheduler[Any]) -> Iterator[Runner]:
@@ -132,10 +156,6 @@ class SchedulerFixtures(Suite):
             yield runner
             app_ids = [parse_app_handle(handle).app_id for handle in runner._apps]
             scheduler.app_arrays.delete(app_ids)
-
-    @pytest.fixture(autouse=True)
-    def _patience(self, request: pytest.FixtureRequest) -> None:
-        self.patience: float = request.config.getoption("--torchx-timeout") or self.timeout
 
     def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
         """Return a role that runs a shell script."""
@@ -182,16 +202,30 @@ class SchedulerFixtures(Suite):
         assert status is not None, f"{handle} is unknown after it was submitted"
         return status
 
+    def cancelled(self, runner: Runner, handle: str) -> None:
+        """Cancel an app, and check that this was its end."""
+        runner.cancel(handle)
+        state = self.finish(runner, handle).state
+        assert state in (AppState.CANCELLED, AppState.FAILED)
+        self.needs("cancel_state")
+        assert state == AppState.CANCELLED
+
+    def until(self, call: Callable[[], T], failure: str) -> T:
+        """Call a function until its result is true, and return the result.
+
+        Args:
+            call: The function.
+            failure: The message of the failed test if the time limit passes before.
+        """
+        deadline = time.monotonic() + self.patience
+        while not (result := call()):
+            assert time.monotonic() < deadline, f"{failure} after {self.patience} seconds"
+            time.sleep(0.1)
+        return result
+
     def until_started(self, runner: Runner, handle: str) -> None:
         """Wait until an app has started."""
-        deadline = time.monotonic() + self.patience
-        while time.monotonic() < deadline:
-            status = runner.status(handle)
-            assert status is not None
-            if is_started(status.state):
-                return
-            time.sleep(0.1)
-        pytest.fail(f"{handle} has not started after {self.patience} seconds")
+        self.until(lambda: is_started(self.state(runner, handle)), f"{handle} has not started")
 
     @contextmanager
     def cancels_in_time(self, runner: Runner, handle: str) -> Iterator[None]:
@@ -221,13 +255,13 @@ class SchedulerFixtures(Suite):
     def complete_lines(
         self, runner: Runner, handle: str, last: str, role: str = "main", **kw: Any
     ) -> list[str]:
-        """Return the log lines of an ended app once ``last`` is among them, or after a time limit.
+        """Return the log lines of an ended app once ``last`` is among them.
 
         A separate log service may receive the last lines later than the scheduler reports the end.
         """
-        deadline = time.monotonic() + self.patience
-        while True:
+
+        def read() -> list[str]:
             lines = self.lines(runner, handle, role, **kw)
-            if last in (line.rstrip("\n") for line in lines) or time.monotonic() > deadline:
-                return lines
-            time.sleep(0.2)
+            return lines if last in (line.rstrip("\n") for line in lines) else []
+
+        return self.until(read, f"the log of {handle} has no line '{last}'")

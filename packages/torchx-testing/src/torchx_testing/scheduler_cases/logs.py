@@ -14,6 +14,7 @@ import pytest
 from torchx_runner import Runner
 from torchx_specs import (
     AppState,
+    is_terminal,
 )
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.closing import ClosedError
@@ -124,8 +125,7 @@ class LogCases(SchedulerFixtures):
     def test_closing_ends_the_threads_that_follow_and_wait(
         self, runner: Runner, cfg: dict[str, Any]
     ) -> None:
-        self.needs("tail")
-        self.needs("closing")
+        self.needs("tail", "closing")
         # The job outlasts the test, so that its end cannot end the threads.
         handle = self.started(runner, cfg, self.sh("echo first; exec sleep 300"))
         follows, waits = threading.Event(), threading.Event()
@@ -151,9 +151,8 @@ class LogCases(SchedulerFixtures):
         assert follower.result(self.patience) == ["first\n"]
         # Closing cancels an app that lives in the client.
         assert waiter.result(self.patience) in (None, AppState.CANCELLED)
-        status = runner.status(handle)  # a closed scheduler can be used again
-        assert status is not None
-        assert status.is_terminal() == (waiter.result() is not None)
+        state = self.state(runner, handle)  # a closed scheduler can be used again
+        assert is_terminal(state) == (waiter.result() is not None)
 
     def test_log_of_a_job_that_says_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle, _ = self.ended(runner, cfg, self.sh("exit 0"))

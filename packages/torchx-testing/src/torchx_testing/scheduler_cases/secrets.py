@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from torchx_specs import (
     AppDef,
     AppState,
     TorchXError,
-    is_terminal,
     parse_app_handle,
     secret,
 )
@@ -74,15 +72,14 @@ class SecretCases(SchedulerFixtures):
         if not handle:
             assert name in refusal
             return
-        deadline = time.monotonic() + self.patience
-        while True:
+
+        def has_failed_or_waits() -> bool:
             status = runner.status(handle)
             assert status is not None
+            assert status.state not in (AppState.SUCCEEDED, AppState.CANCELLED)
             reasons = [r.reason for one in status.roles for r in one.replicas]
-            if status.state == AppState.FAILED or any(name in reason for reason in reasons):
-                break
-            assert not is_terminal(status.state)
-            assert time.monotonic() < deadline, status
-            time.sleep(self.poll_interval)
-        if status.state == AppState.FAILED:
+            return status.state == AppState.FAILED or any(name in reason for reason in reasons)
+
+        self.until(has_failed_or_waits, f"{handle} does not report that {name} is missing")
+        if self.state(runner, handle) == AppState.FAILED:
             assert "ran\n" not in self.lines(runner, handle)

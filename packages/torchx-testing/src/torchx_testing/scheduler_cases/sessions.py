@@ -168,7 +168,8 @@ class SessionCases(Suite):
         assert b"/no/such/program" in out + err
 
     def test_no_session_in_a_replica_that_has_ended(self, inside: Inside) -> None:
-        handle = inside.submit_ended()
+        handle = inside.submit("exit 0")
+        inside.suite.finish(inside.runner, handle)
         with pytest.raises(ReplicaNotRunningError) as caught:
             inside.runner.open_session(handle, "main", 0, ["true"])
         assert "\n" not in str(caught.value)
@@ -250,25 +251,26 @@ class Inside:
         self.suite.until_started(self.runner, handle)
         return handle
 
-    def submit_ended(self) -> str:
-        """Submit an app, wait for its end, and return its handle."""
-        self.suite.needs("exec")
-        handle: str = self.suite.submit(self.runner, self._cfg, self.suite.sh("exit 0"))
-        self.suite.finish(self.runner, handle)
-        return handle
-
-    def open(self, handle: str, command: Sequence[str], tty: TerminalSize | None = None) -> Session:
-        """Open a session in the replica ``main/0``, once the replica runs."""
-        return self._open(handle, command, tty, tty is not None)
-
     def run(self, handle: str, script: str, data: bytes | None = None) -> Result:
         """Run a shell script in the replica ``main/0``, once the replica runs."""
-        command = ["sh", "-c", script]
-        return communicate(self._open(handle, command, None, data is not None), data)
+        return communicate(self.open(handle, ["sh", "-c", script], stdin=data is not None), data)
 
-    def _open(
-        self, handle: str, command: Sequence[str], tty: TerminalSize | None, stdin: bool
+    def open(
+        self,
+        handle: str,
+        command: Sequence[str],
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
     ) -> Session:
+        """Open a session in the replica ``main/0``, once the replica runs.
+
+        Args:
+            handle: The app.
+            command: The command.
+            tty: The size of the session's terminal; None means no terminal.
+            stdin: Whether the command gets standard input without a terminal.
+        """
+        stdin = stdin or tty is not None
         return self.retry(
             lambda: self.runner.open_session(handle, "main", 0, command, tty=tty, stdin=stdin),
             ReplicaNotRunningError,

@@ -17,7 +17,7 @@ from torchx_specs.errors import RequestError, nearest
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.redaction import MASK, is_secret, masked_text
 from torchx_specs.schedulers.older import features_of
-from torchx_testing.features import SCHEDULER as FEATURES
+from torchx_testing.scheduler_cases.fixtures import FEATURES
 
 # Shorter values, such as "yes", are common words, and masking them would spoil the text.
 _SHORTEST_SECRET = 6

@@ -31,25 +31,30 @@ def _origin(ep: EntryPoint) -> Origin:
 
 
 def _older(
-    group: str, make: type[R], wrap: Callable[[EntryPoint], Callable[..., Any]]
+    group: str,
+    make: type[R],
+    wrap: Callable[[EntryPoint], Callable[..., Any]] | None = None,
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Iterator[R]:
     """Yield a record for each entry point of a group, then for each ``@register`` plugin.
 
     Args:
         group: The entry-point group, such as ``torchx.schedulers``.
         make: The class of the records.
-        wrap: Returns the factory for an entry point.
+        wrap: Returns the factory for an entry point; None means ``OlderFactory``.
+        adapt: Adapts the factory of a ``@register`` plugin; None leaves the factory as it is.
 
     Raises:
         PluginError: A module of a ``torchx_plugins`` package could not be loaded.
     """
-    from torchx.bridges import sources
+    from torchx.bridges import factories, sources
 
+    wrap = wrap or factories.OlderFactory
     for ep in sources.older_entry_points(group):
         yield make(ep.name, wrap(ep), origin=_origin(ep), overrides_builtins=True)
-    for name, factory, origin in sources.namespace_plugins(group):
+    for name, given, origin in sources.namespace_plugins(group):
+        factory = adapt(given) if adapt else given
         yield make(name, factory, origin=origin, overrides_builtins=True)
-    sources.raise_errors(group)
 
 
 @hookimpl(trylast=True)
@@ -64,37 +69,25 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
 
     for ep in sources.older_entry_points("torchx.schedulers.orchestrator"):
         yield OptionsOnlySchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep))
-    for record in _older("torchx.schedulers", SchedulerPlugin, OlderScheduler):
-        factory = record.factory
-        if not isinstance(factory, (str, OlderScheduler)):
-            factory = older_scheduler_factory(factory)
-        yield SchedulerPlugin(
-            record.name, factory, record.summary, record.origin, overrides_builtins=True
-        )
+    yield from _older("torchx.schedulers", SchedulerPlugin, OlderScheduler, older_scheduler_factory)
 
 
 @hookimpl(trylast=True)
 def torchx_named_resources() -> Iterator[ResourcePlugin]:
     """Register the plugins of the group ``torchx.named_resources``."""
-    from torchx.bridges.factories import OlderFactory
-
-    yield from _older("torchx.named_resources", ResourcePlugin, OlderFactory)
+    yield from _older("torchx.named_resources", ResourcePlugin)
 
 
 @hookimpl(trylast=True)
 def torchx_trackers() -> Iterator[TrackerPlugin]:
     """Register the plugins of the group ``torchx.tracker``."""
-    from torchx.bridges.factories import OlderFactory
-
-    yield from _older("torchx.tracker", TrackerPlugin, OlderFactory)
+    yield from _older("torchx.tracker", TrackerPlugin)
 
 
 @hookimpl(trylast=True)
 def torchx_event_handlers() -> Iterator[EventHandlerPlugin]:
     """Register the plugins of the group ``torchx.event_handlers``."""
-    from torchx.bridges.factories import OlderFactory
-
-    yield from _older("torchx.event_handlers", EventHandlerPlugin, OlderFactory)
+    yield from _older("torchx.event_handlers", EventHandlerPlugin)
 
 
 @hookimpl(trylast=True)

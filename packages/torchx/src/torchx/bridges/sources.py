@@ -38,6 +38,10 @@ def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Ori
     """Yield name, factory and origin of each plugin in ``torchx_plugins.<kind>``.
 
     Plugins whose names are also names of entry points are left out.
+
+    Raises:
+        PluginError: After the last plugin: a module could not be loaded; the message names each
+            module and its error.
     """
     if not _has_namespace() or not _source_enabled(1):
         return
@@ -49,21 +53,7 @@ def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Ori
     for name, factory in registry().get(kind).items():
         if name not in from_entry_points:  # older_entry_points() yields plugins of entry points
             yield name, factory, Origin(plugin=registry().origin(kind, name))
-
-
-def raise_errors(group: str) -> None:
-    """Raise the errors of a namespace package, after its plugins were registered.
-
-    Raises:
-        PluginError: A module could not be loaded; the message names each module and its error.
-    """
-    if not _has_namespace() or not _source_enabled(1):
-        return
-    from torchx.plugins._registration import PluginType
-    from torchx.plugins._registry import registry
-
-    errors = registry().load_errors(PluginType(group))
-    if errors:
+    if errors := registry().load_errors(kind):
         raise PluginError("; ".join(f"{e.name or e.module}: {e.error}" for e in errors))
 
 

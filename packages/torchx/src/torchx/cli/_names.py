@@ -1,8 +1,11 @@
-"""Names that older releases exported from ``torchx.cli.cmd_*``, besides the command classes."""
+"""The names that older releases exported from ``torchx.cli.cmd_*``."""
 
 from __future__ import annotations
 
+import sys
+
 from torchx._forward import forward
+from torchx.cli._wrapped import WrappedCommand
 
 _NAMES = {
     "AppStatus": "torchx_specs",
@@ -37,12 +40,21 @@ _NAMES = {
 }
 
 
-def face(module_name: str) -> None:
-    """Forward the names that the calling module exported in older TorchX releases.
+def face(module_name: str, **commands: str) -> None:
+    """Define the commands of the calling module, and forward its other names of older releases.
 
     Args:
         module_name: ``__name__`` of the calling module.
+        commands: The name of each class, and the command that the class wraps.
     """
+    for class_name, command in commands.items():
+        attributes = {
+            "__doc__": f"The command ``torchx {command}``.",
+            "__module__": module_name,
+            "command_name": command,
+        }
+        command_class = type(class_name, (WrappedCommand,), attributes)
+        setattr(sys.modules[module_name], class_name, command_class)
     forward(
         module_name,
         "torchx._legacy_logs",

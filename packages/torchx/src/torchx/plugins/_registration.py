@@ -99,7 +99,7 @@ class register:  # noqa: N801 - a documented name
         name: str | None = None,
         aliases: list[str] | None = None,
         fractionals: Fractionals | None = None,
-    ) -> _register_named_resource:
+    ) -> Callable[[Callable[..., Resource]], Callable[..., Resource]]:
         """Return a decorator for a function that returns a Resource.
 
         Args:
@@ -110,90 +110,70 @@ class register:  # noqa: N801 - a documented name
                 a mapping. The decorated function is called with a fraction, or without an argument
                 for the whole resource.
         """
-        return _register_named_resource(name, aliases, fractionals)
-
-
-class _register_named_resource:  # noqa: N801 - named like the decorator it is
-    def __init__(
-        self,
-        name: str | None,
-        aliases: list[str] | None,
-        fractionals: Fractionals | None,
-    ) -> None:
-        self._name = name
-        self._aliases = aliases or []
-        self._fractionals = fractionals
-
-    def __call__(self, fn: Callable[..., Resource]) -> Callable[..., Resource]:
-        name = self._name or fn.__name__
-        module = sys.modules[fn.__module__]
-        taken: dict[str, Callable[..., Resource]] = vars(module).setdefault(
-            NAMED_RESOURCES_ATTR, {}
+        return functools.partial(
+            _register_named_resource, name=name, aliases=aliases or [], fractionals=fractionals
         )
 
-        base = _factory(fn, name, fractional=False)
-        _add(taken, name, base)
-        for alias in self._aliases:
-            aliased = _factory(fn, name, fractional=False, own_name=alias)
-            vars(aliased).update(_plugin_base_name=name, _plugin_is_alias=True)
-            _add(taken, alias, aliased)
-            _bind(module, alias, aliased)
-        for fraction, suffix in self._slices(fn).items():
-            full = f"{name}_{suffix}"
-            sliced = _factory(
-                functools.partial(fn, fraction), full, fractional=fraction != WHOLE, like=fn
-            )
-            vars(sliced)["_plugin_base_name"] = name
-            _add(taken, full, sliced)
-            _bind(module, full, sliced)
-        return base
 
-    def _slices(self, fn: Callable[..., Resource]) -> Mapping[float, str]:
-        if self._fractionals is None:
-            return {}
-        return self._fractionals(fn()) if callable(self._fractionals) else self._fractionals
+def _register_named_resource(
+    fn: Callable[..., Resource],
+    name: str | None,
+    aliases: list[str],
+    fractionals: Fractionals | None,
+) -> Callable[..., Resource]:
+    name = name or fn.__name__
+    module = sys.modules[fn.__module__]
+    slices = fractionals(fn()) if callable(fractionals) else fractionals or {}
+    taken: dict[str, Callable[..., Resource]] = vars(module).setdefault(NAMED_RESOURCES_ATTR, {})
+
+    base = _factory(fn, name, name)
+    others = [
+        _factory(fn, alias, name, _plugin_base_name=name, _plugin_is_alias=True)
+        for alias in aliases
+    ]
+    for fraction, suffix in slices.items():
+        full = f"{name}_{suffix}"
+        others.append(_factory(fn, full, full, fraction, _plugin_base_name=name))
+    for factory in (base, *others):
+        own = factory.__name__
+        if own in taken:
+            raise ValueError(f"named resource `{own}` is registered twice in {fn.__module__}")
+        taken[own] = factory
+        if factory is base:
+            continue
+        if hasattr(module, own):
+            raise AttributeError(f"module {module.__name__} already has an attribute `{own}`")
+        setattr(module, own, factory)
+    return base
 
 
 def _factory(
-    make: Callable[..., Resource],
+    fn: Callable[..., Resource],
+    name: str,
     tag: str,
-    *,
-    fractional: bool,
-    own_name: str | None = None,
-    like: Callable[..., Resource] | None = None,
+    fraction: float | None = None,
+    **marks: object,
 ) -> Callable[..., Resource]:
-    """Return a function that creates the resource and sets its tags."""
+    """Return a function that creates the resource, or a fraction of it, and sets its tags."""
+    first = () if fraction is None else (fraction,)
 
     def create(*args: Any, **kwargs: Any) -> Resource:
-        resource = make(*args, **kwargs)
+        resource = fn(*first, *args, **kwargs)
         resource.tags[NAME_TAG] = tag
-        resource.tags[FRACTIONAL_TAG] = fractional
+        resource.tags[FRACTIONAL_TAG] = fraction not in (None, WHOLE)
         return resource
 
-    name = own_name or tag
-    source = like or make
     create.__name__ = name
-    create.__qualname__ = source.__qualname__
-    create.__module__ = source.__module__
-    create.__doc__ = source.__doc__
+    create.__qualname__ = fn.__qualname__
+    create.__module__ = fn.__module__
+    create.__doc__ = fn.__doc__
     _mark(create, PluginType.NAMED_RESOURCE, name)
+    vars(create).update(marks)
     return create
 
 
 def _mark(fn: Callable[..., Any], plugin_type: PluginType, name: str) -> None:
     vars(fn).update(_plugin_type=plugin_type, _plugin_name=name)
-
-
-def _add(taken: dict[str, Any], name: str, factory: Any) -> None:
-    if name in taken:
-        raise ValueError(f"named resource `{name}` is registered twice in {factory.__module__}")
-    taken[name] = factory
-
-
-def _bind(module: Any, name: str, factory: Any) -> None:
-    if hasattr(module, name):
-        raise AttributeError(f"module {module.__name__} already has an attribute `{name}`")
-    setattr(module, name, factory)
 
 
 def powers_of_two_gpus(resource: Any) -> dict[float, str]:

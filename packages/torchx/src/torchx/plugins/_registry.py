@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntFlag
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -226,29 +227,23 @@ class PluginRegistry:
             return
         if getattr(root, "__file__", None):
             yield root
-        for name in self._module_names(root):
-            try:
-                yield importlib.import_module(name)
-            except Exception as e:
-                self._error(name, f"{type(e).__name__}: {e}")
+        yield from self._modules_below(root)
 
-    def _module_names(self, package: ModuleType) -> Iterator[str]:
-        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
-            if info.name.startswith("_"):
+    def _modules_below(self, package: ModuleType) -> Iterator[ModuleType]:
+        modules = {info.name for info in pkgutil.iter_modules(package.__path__)}
+        for name in (*sorted(modules), *sorted(_bare_folders(package) - modules)):
+            if name.startswith("_"):
                 continue
-            full = f"{package.__name__}.{info.name}"
-            yield full
-            if info.ispkg:
-                yield from self._below(full)
-        for name in _bare_folders(package):
-            yield from self._below(f"{package.__name__}.{name}")
-
-    def _below(self, package: str) -> Iterator[str]:
-        try:
-            found = importlib.import_module(package)
-        except Exception:
-            return
-        yield from self._module_names(found)
+            full = f"{package.__name__}.{name}"
+            try:
+                module = importlib.import_module(full)
+            except Exception as e:
+                self._error(full, f"{type(e).__name__}: {e}")
+                continue
+            if name in modules:
+                yield module
+            if hasattr(module, "__path__"):
+                yield from self._modules_below(module)
 
     def _error(
         self, module: str, error: str, name: str | None = None, plugin_type: str | None = None
@@ -262,19 +257,10 @@ class PluginRegistry:
             logger.warning("%s", what)
 
 
-def _bare_folders(package: ModuleType) -> list[str]:
+def _bare_folders(package: ModuleType) -> set[str]:
     """Return the names of folders that have modules but no ``__init__.py``: pkgutil skips them."""
-    found = set()
-    for path in package.__path__:
-        if not os.path.isdir(path):
-            continue
-        for name in os.listdir(path):
-            folder = os.path.join(path, name)
-            if name.isidentifier() and not name.startswith("_") and os.path.isdir(folder):
-                entries = os.listdir(folder)
-                if "__init__.py" not in entries and any(e.endswith(".py") for e in entries):
-                    found.add(name)
-    return sorted(found)
+    files = (file for root in package.__path__ for file in Path(root).glob("*/*.py"))
+    return {file.parent.name for file in files if file.parent.name.isidentifier()}
 
 
 def _same_resource(kind: PluginType, first: Factory, second: Factory) -> bool:
