@@ -9,7 +9,7 @@ from torchx_specs.model.status import AppState
 #: The states that :func:`state_name` returns. qstat(1) describes them.
 STATES = {
     "waiting": JobState(Phase.WAITING),
-    "held": JobState(Phase.HELD, "held; qrls releases it"),
+    "held": JobState(Phase.WAITING, "held; qrls releases it"),
     "error": JobState(Phase.ERROR),
     "running": JobState(Phase.RUNNING),
     "suspended": JobState(Phase.STOPPED, "suspended"),
