@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,7 +193,7 @@ class TestEndedJobs:
         other = done.stdout.strip()
         entry = scheduler._index.get(job_id)
         assert isinstance(entry, SlurmEntry)
-        scheduler._index.put(entry.with_id(other))
+        scheduler._index.put(replace(entry, app_id=other))
         found = scheduler.describe(other)
         assert found is not None
         assert found.state in (AppState.PENDING, AppState.RUNNING)

@@ -56,13 +56,13 @@ class TestRequests:
         assert len(results) == 5
         assert host.list(folder) == ["a.txt"]
 
-    def test_files_of_nested_folders_are_read(self, host: SshHost, tmp_path: Path) -> None:
-        (tmp_path / "below").mkdir()
-        (tmp_path / "below" / "replica-0").write_bytes(b"012345")
+    def test_files_of_a_folder_are_read(self, host: SshHost, tmp_path: Path) -> None:
+        (tmp_path / "replica-0").write_bytes(b"012345")
         (tmp_path / "replica-1").write_bytes(b"\0")
+        (tmp_path / "replica-2").mkdir()
         (tmp_path / "other").write_bytes(b"")
-        wanted = ReadFiles(str(tmp_path), ["replica-*"], nested=True, limit=3)
-        assert host.batch([wanted]) == [{"below/replica-0": b"012", "replica-1": b"\0"}]
+        wanted = ReadFiles(str(tmp_path), ["replica-*"], limit=3)
+        assert host.batch([wanted]) == [{"replica-0": b"012", "replica-1": b"\0"}]
 
     def test_requests_do_not_wait_for_each_other(self, host: SshHost, tmp_path: Path) -> None:
         fifo = tmp_path / "fifo"

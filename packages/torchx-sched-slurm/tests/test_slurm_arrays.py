@@ -12,10 +12,9 @@ from slurm_requests import role
 from torchx_kit.batch.arrays import can_be_array
 from torchx_kit.batch.entries import Index, RoleEntry
 from torchx_kit.jobs.arrays import ParallelLimit, task_line
-from torchx_sched_slurm.job_files import script
 from torchx_sched_slurm.job_files.records import SlurmEntry
-from torchx_sched_slurm.jobs import JobId, parse_sacct, parse_squeue
-from torchx_sched_slurm.request import SlurmBatchRequest, array_options
+from torchx_sched_slurm.jobs import parse_job_id
+from torchx_sched_slurm.request import SlurmBatchRequest, SlurmReplicaRequest, array_options
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
@@ -123,7 +122,8 @@ def test_the_commands_of_a_task_are_one_line_and_arrive_unchanged(tmp_path: Path
         "\udcff",
     ]
     printed = ["-c", 'printf "%s\\0" "$@" "$V"', "-", *values]
-    lines = script.command_lines("/bin/bash", printed, {"V": "a\nb'$"}, "")
+    env = {"V": "a\nb'$"}
+    lines = SlurmReplicaRequest("main", "/bin/bash", printed, {}, {}, env).command_lines()
     line = task_line([lines, lines])
     assert "\n" not in line
     path = tmp_path / "script"
@@ -134,13 +134,12 @@ def test_the_commands_of_a_task_are_one_line_and_arrive_unchanged(tmp_path: Path
 
 
 def test_ids_of_tasks() -> None:
-    parsed = JobId.parse("12_3@main")
-    assert parsed == JobId.parse("12_3;main") == JobId("12", "main", "3")  # earlier releases: ";"
-    assert (parsed.selector, str(parsed)) == ("12_3", "12_3@main")
+    assert parse_job_id("12_3@main") == parse_job_id("12_3;main") == "12_3@main"
+    assert SlurmEntry.split_id("12_3@main") == ("12@main", 3)
     assert SlurmEntry("12@main", "", "", "").element_id(3) == "12_3@main"
-    assert JobId.parse("12_") is None
-    assert JobId.parse("12_03") is None
-    assert JobId.parse("12_[1-3]") is None
+    assert parse_job_id("12_") is None
+    assert parse_job_id("12_03") is None
+    assert parse_job_id("12_[1-3]") is None
 
 
 def test_tasks_of_an_array_are_cancelled_by_one_command(
@@ -168,15 +167,6 @@ def test_tasks_of_an_array_are_cancelled_by_one_command(
     assert (found.state, found.msg) == (AppState.CANCELLED, "cancelled")
     scheduler.app_arrays.cancel(["99_0"])
     assert index.get("99") is None
-
-
-def test_tasks_in_answers_of_slurm() -> None:
-    row = "\x1f".join(["{}", "RUNNING", "None", "N/A", "n1", "N/A", "/w", "app", "(null)", "N/A"])
-    (job,) = parse_squeue("\n".join(map(row.format, ("12_3", "12_[5-9%2]", "12_4")))).values()
-    assert sorted(part.task for part in job) == ["3", "4", "[5-9%2]"]
-    columns = {"JobID": "task", "State": "state"}
-    (job,) = parse_sacct("12_3\x1fCOMPLETED", columns).values()
-    assert job[0].task == "3"
 
 
 @pytest.mark.parametrize(

@@ -29,17 +29,37 @@ SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
 WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 
-def snapshot(entry: records.SlurmEntry, job: queries.Job | None) -> describing.SlurmApp:
-    jobs = {entry.app_id: queries.SlurmJob.of(entry.app_id, job)} if job else {}
+QUEUED = {job.job_id: job for job in queries.parse_jobs(SQUEUE, queries.SQUEUE)}
+RECORDED = {job.job_id: job for job in queries.parse_jobs(SACCT, queries.SACCT)}
+
+
+def queued(
+    state: str,
+    reason: str = "None",
+    start: str = "N/A",
+    nodes: str = "",
+    submitted: str = "N/A",
+    end: str = "N/A",
+) -> queries.SlurmJob:
+    """Return job 5, whose record is the working directory."""
+    row = ["5", state, reason, start, nodes, submitted, "/w", "app", "(null)", end]
+    (job,) = queries.parse_jobs("\x1f".join(row), queries.SQUEUE)
+    return job
+
+
+def snapshot(entry: records.SlurmEntry, job: queries.SlurmJob | None) -> describing.SlurmApp:
+    jobs = {entry.app_id: job} if job else {}
     return describing.SlurmApp(Slurm(HOST), entry, jobs, records.SlurmRecord(HOST, entry.record))
 
 
-def app_state(entry: records.SlurmEntry | None, job: queries.Job | None) -> tuple[AppState, str]:
+def app_state(
+    entry: records.SlurmEntry | None, job: queries.SlurmJob | None
+) -> tuple[AppState, str]:
     return snapshot(entry or records.SlurmEntry("5", "", "", ""), job).state()
 
 
 def describe(
-    app_id: str, entry: records.SlurmEntry | None, job: queries.Job | None
+    app_id: str, entry: records.SlurmEntry | None, job: queries.SlurmJob | None
 ) -> DescribeAppResponse:
     return snapshot(entry or records.SlurmEntry(app_id, "", "", ""), job).describe({})
 
@@ -65,7 +85,7 @@ class TestQueueAndAccounting:
     def test_state_and_reason_of_a_queued_job(
         self, number: str, state: AppState, reason: str
     ) -> None:
-        found, found_reason = app_state(None, queries.parse_squeue(SQUEUE)[number])
+        found, found_reason = app_state(None, QUEUED[number])
         assert found == state
         assert reason in found_reason
 
@@ -83,38 +103,42 @@ class TestQueueAndAccounting:
     def test_state_and_reason_of_an_ended_job(
         self, number: str, state: AppState, reason: str
     ) -> None:
-        found, found_reason = app_state(None, queries.parse_sacct(WRITTEN)[number])
+        jobs = {job.job_id: job for job in queries.parse_jobs(WRITTEN, queries.SACCT)}
+        found, found_reason = app_state(None, jobs[number])
         assert (found, reason in found_reason) == (state, True)
 
+    def test_pending_job_without_a_reason(self) -> None:
+        assert app_state(None, queued("PENDING")) == (AppState.PENDING, "pending")
+        assert app_state(None, queued("PENDING", "(Priority)"))[1].startswith("Priority: other")
+
     def test_recorded_accounting(self) -> None:
-        jobs = queries.parse_sacct(SACCT)
-        assert jobs["3"][0].exit_code == "0:9"
-        assert len(jobs["4"]) == 2
-        assert app_state(None, jobs["2"])[0] == AppState.FAILED
+        assert RECORDED["3"].exit_code == -9
+        assert len(RECORDED["4"].parts) == 2
+        assert app_state(None, RECORDED["2"])[0] == AppState.FAILED
 
 
 class TestTimes:
     def test_of_an_ended_job_in_the_queue(self) -> None:
-        found = describe("9", None, queries.parse_squeue(SQUEUE)["9"])
+        found = describe("9", None, QUEUED["9"])
         assert seconds(found) == [1795403325, 1795403326, 1795403327]
 
     def test_of_a_running_job(self) -> None:
         """The end that Slurm reports for a running job is only the latest possible one."""
-        job = (queries.Component("5", 0, "RUNNING", "", "7", "n1", "6", "99"),)
+        job = queued("RUNNING", "", "7", "n1", "6", "99")
         assert seconds(describe("5", None, job)) == [6, 7, None]
 
     def test_of_a_pending_job(self) -> None:
         """The start that Slurm reports for a pending job is only the expected one."""
-        found = describe("10", None, queries.parse_squeue(SQUEUE)["10"])
+        found = describe("10", None, QUEUED["10"])
         assert seconds(found) == [1795403327, None, None]
 
     def test_a_job_that_was_cancelled_before_its_start_has_none(self) -> None:
         """Slurm sets the start to the end, but the job never had nodes."""
-        job = (queries.Component("5", 0, "CANCELLED", start="8", submitted="6", end="8"),)
+        job = queued("CANCELLED", start="8", submitted="6", end="8")
         assert seconds(describe("5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
-        item = describing.list_item(queries.SlurmJob.of("3", queries.parse_sacct(SACCT)["3"]))
+        item = describing.list_item(RECORDED["3"])
         assert seconds(item) == [1795403322, 1795403323, 1795403323]
         assert (item.name, item.exit_code) == ("sig", -9)
 
@@ -142,8 +166,7 @@ class TestTimes:
             "5", "app", str(tmp_path), str(tmp_path), submitted=4.0, complete=True
         )
         (tmp_path / "started").write_text("0 5 6\n")
-        lost = queries.Component("5", 0, "NODE_FAIL", start="6", nodes="n1", end="9")
-        shown = {"5": next(queries.slurm_jobs({"5": (lost,)}))}
+        shown = {"5": queued("NODE_FAIL", start="6", nodes="n1", end="9")}
         slurm, index = Slurm(HOST), Index("slurm", records.SlurmEntry)
         for jobs in (shown, {}):
             found = describe_all(slurm, index, [entry], jobs=jobs, app_type=describing.SlurmApp)[
@@ -218,7 +241,7 @@ class TestRecord:
         self, entry: records.SlurmEntry, tmp_path: Path, state: str
     ) -> None:
         (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
-        job = (queries.Component("5", 0, state),)
+        job = queued(state)
         found, reason = app_state(entry, job)
         assert (found, reason.partition(":")[0]) == (AppState.FAILED, state)
         assert app_state(entry, None)[0] == AppState.SUCCEEDED
@@ -229,7 +252,7 @@ class TestRecord:
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text(f"{outcome} 0 5\n")
-        job = (queries.Component("5", 0, "PENDING", "BeginTime", "1735689600"),)
+        job = queued("PENDING", "BeginTime", "1735689600")
         state, reason = app_state(entry, job)
         assert state == AppState.PENDING
         assert reason.startswith("requeued")
@@ -243,7 +266,7 @@ class TestRecord:
         self, entry: records.SlurmEntry, tmp_path: Path, state: str, reason: str
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
-        found = app_state(entry, (queries.Component("5", 0, state, reason),))
+        found = app_state(entry, queued(state, reason))
         assert found[0] == AppState.PENDING
         assert "until somebody runs scontrol release" in found[1]
 
@@ -260,7 +283,7 @@ class TestRecord:
     def test_ending_job_runs_until_slurm_or_the_record_shows_its_end(
         self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
-        job = (queries.Component("5", 0, "COMPLETING"),)
+        job = queued("COMPLETING")
         now = int(time.time())
         assert app_state(entry, job)[0] == AppState.RUNNING
         (tmp_path / "outcome").write_text(f"FAILED 1 0 {now}\n")

@@ -6,10 +6,12 @@ the documentation of these versions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from torchx_kit.batch.errors import BatchError
 from torchx_sched_slurm import jobs as queries
 from torchx_sched_slurm.scheduler import (
     create_scheduler,
@@ -19,17 +21,21 @@ HERE = Path(__file__).parent
 SQUEUE = (HERE / "recorded" / "squeue-22.05.8.txt").read_text()
 
 
+def jobs(text: str, columns: Mapping[str, str] = queries.SQUEUE) -> dict[str, queries.SlurmJob]:
+    return {job.job_id: job for job in queries.parse_jobs(text, columns)}
+
+
 class TestParsers:
     def test_squeue(self) -> None:
-        jobs = queries.parse_squeue(SQUEUE)
-        assert list(jobs) == ["9", "1", "2", "3", "6", "8", "10", "7", "4"]
-        assert jobs["1"][0].mark == "bcdfghjklmnp"
-        assert (jobs["2"][0].command, jobs["2"][0].mark) == ("", "")
-        assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
+        found = jobs(SQUEUE)
+        assert list(found) == ["9", "1", "2", "3", "6", "8", "10", "7", "4"]
+        assert found["1"].mark == "bcdfghjklmnp"
+        assert (found["2"].command, found["2"].mark) == ("", "")
+        parts = [(part.job_id, part.name) for part in found["4"].parts]
+        assert parts == [("4", "trainer-0"), ("5", "reader-0")]
 
     def test_times_have_no_zone(self) -> None:
-        jobs = {job.job_id: job for job in queries.slurm_jobs(queries.parse_squeue(SQUEUE))}
-        good, pending = jobs["1"], jobs["6"]
+        good, pending = jobs(SQUEUE)["1"], jobs(SQUEUE)["6"]
         times = (good.submitted, good.started, good.ended)
         assert [when.timestamp() for when in times if when] == [1795403322, 1795403323, 1795403324]
         assert (pending.started, pending.ended) == (None, None)
@@ -49,18 +55,19 @@ class TestParsers:
             "\x1f".join([job_id, name, "", "", "", "", "/w", "array", "(null)", ""])
             for job_id, name in zip(ids, states, strict=True)
         ]
-        [(number, job)] = queries.parse_squeue("\n".join(lines)).items()
-        assert (number, job[0].state) == ("6", state)
+        found = jobs("\n".join(lines))
+        assert (set(found), found["6"].state) == ({"6", *ids}, state)
 
     def test_sacct(self) -> None:
-        jobs = queries.parse_sacct((HERE / "recorded" / "sacct-22.05.8.txt").read_text())
-        assert jobs["1"][0].mark == "bcdfghjklmnp"
-        assert (jobs["2"][0].mark, jobs["2"][0].exit_code) == ("", "3:0")
+        text = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
+        found = jobs(text, queries.SACCT)
+        assert found["1"].mark == "bcdfghjklmnp"
+        assert (found["2"].mark, found["2"].exit_code) == ("", 3)
 
-    def test_sacct_with_few_columns(self) -> None:
-        text = (HERE / "written" / "sacct-21.08-brief.txt").read_text()
-        [(number, job)] = queries.parse_sacct(text, queries.SACCT_BRIEF).items()
-        assert (number, job[0].state, len(job)) == ("77", "OUT_OF_MEMORY", 1)
+    def test_text_that_is_no_list_is_an_error(self) -> None:
+        with pytest.raises(BatchError, match="printed no list of jobs, but 'Welcome!'"):
+            jobs("Welcome!")
+        assert jobs("\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_lists_of_nodes_are_expanded(text: str, nodes: list[str]) -> None:
 
 @pytest.mark.parametrize("app_id", ["", "x", "1;", "1;a b", "../1", "1\n", "-1", "1_", "1+0"])
 def test_invalid_job_id_is_rejected(app_id: str) -> None:
-    assert queries.JobId.parse(app_id) is None
+    assert queries.parse_job_id(app_id) is None
 
 
 class TestAccounting:

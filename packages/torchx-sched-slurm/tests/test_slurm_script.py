@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from slurm_requests import role, script_text
 
-from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.scheduler import (
-    SlurmScheduler,
-)
+from torchx_sched_slurm.request import SlurmReplicaRequest
+from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, macros
 
 
@@ -33,8 +31,15 @@ class TestArguments:
 
     def test_macros_are_substituted(self, tmp_path: Path) -> None:
         args = [macros.app_id, f"r{macros.replica_id}'", macros.img_root, "$${app_id}", "$x $$"]
-        lines = script.command_lines("/bin/bash", [*self.PRINT, *args], {}, "/img")
-        assert self.run(lines, tmp_path / "s") == ["7", "r3'", "/img", "${app_id}", "$x $$"]
+        words = [*self.PRINT, *args]
+        request = SlurmReplicaRequest("main", "/bin/bash", words, {}, {}, {}, img_root="/img")
+        assert self.run(request.command_lines(), tmp_path / "s") == [
+            "7",
+            "r3'",
+            "/img",
+            "${app_id}",
+            "$x $$",
+        ]
 
     def test_nul_character_is_an_error(self, scheduler: SlurmScheduler) -> None:
         with pytest.raises(ValueError, match=r"role 'trainer': args\[1\] contains a NUL"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_slurm import states
 from torchx_sched_slurm.scheduler import (
     SLURM_STATES,
@@ -12,15 +13,11 @@ from torchx_sched_slurm.scheduler import (
 from torchx_specs import AppState
 
 
-def test_pending_job_without_a_reason() -> None:
-    assert states.explain_pending("PENDING", "None") == "pending"
-
-
 @pytest.mark.parametrize(
     ("reason", "meaning"),
     [
         ("Resources", "the resources that the job needs are in use"),
-        ("(Priority)", "other jobs come first"),
+        ("Priority", "other jobs come first"),
         ("QOSMaxGRESPerUser", "a limit of your account, queue or quality of service is reached"),
         ("QOSMaxJobsPerUserLimit", "a limit of your account, queue or quality of service is"),
         ("AssocGrpCpuLimit", "a limit of your account, queue or quality of service is reached"),
@@ -33,10 +30,10 @@ def test_pending_job_without_a_reason() -> None:
     ],
 )
 def test_a_pending_reason_is_explained_with_a_remedy(reason: str, meaning: str) -> None:
-    text = states.explain_pending("PENDING", reason)
-    assert text.startswith(f"{reason.strip('()')}: {meaning}")
+    text = explained(reason, states.REASONS)
+    assert text.startswith(f"{reason}: {meaning}")
     assert "; " in text
-    assert states.explain_pending("PENDING", "NoSuchReason") == "NoSuchReason"
+    assert explained("NoSuchReason", states.REASONS) == "NoSuchReason"
 
 
 class TestUpstreamFunctions:

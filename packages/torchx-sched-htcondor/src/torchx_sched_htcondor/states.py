@@ -12,9 +12,9 @@ from torchx_specs.model.status import AppState
 STATES = {
     "idle": JobState(Phase.WAITING),
     "not made yet": JobState(Phase.WAITING, "as many elements run as may run at the same time"),
-    "held": JobState(Phase.HELD, "held; condor_release releases it"),
+    "held": JobState(Phase.WAITING, "held; condor_release releases it"),
     "held by a policy": JobState(
-        Phase.HELD, "held: somebody must act, with condor_release or condor_rm"
+        Phase.WAITING, "held: somebody must act, with condor_release or condor_rm"
     ),
     "held by an error": JobState(Phase.ERROR),
     "running": JobState(Phase.RUNNING),

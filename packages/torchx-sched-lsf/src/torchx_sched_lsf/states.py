@@ -11,7 +11,7 @@ STATES = {
     "PEND": JobState(Phase.WAITING),
     "WAIT": JobState(Phase.WAITING, "waits in a chunk of jobs that runs"),
     "PROV": JobState(Phase.WAITING, "waits for its host, which wakes up"),
-    "PSUSP": JobState(Phase.HELD, "held; bresume releases it"),
+    "PSUSP": JobState(Phase.WAITING, "held; bresume releases it"),
     "RUN": JobState(Phase.RUNNING),
     "USUSP": JobState(Phase.STOPPED, "stopped; bresume continues it"),
     "SSUSP": JobState(Phase.STOPPED, "stopped by LSF, because of load or of the queue's windows"),

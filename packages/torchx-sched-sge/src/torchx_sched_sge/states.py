@@ -11,7 +11,7 @@ LOST = "lost"
 #: The states that :func:`state_name` returns, and :data:`LOST`. qstat(1) describes them.
 STATES = {
     "waiting": JobState(Phase.WAITING),
-    "held": JobState(Phase.HELD, "held; qrls releases it"),
+    "held": JobState(Phase.WAITING, "held; qrls releases it"),
     "error": JobState(Phase.ERROR),
     "running": JobState(Phase.RUNNING),
     LOST: JobState(Phase.RUNNING, "its host does not answer; qdel -f ends it without the host"),

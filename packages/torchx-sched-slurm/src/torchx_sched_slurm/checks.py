@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -80,13 +79,11 @@ def check_configuration(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The scheduler's options, which this check ignores.
     """
-    if shutil.which("scontrol") is None:
-        return  # check_cluster reports the missing commands
     slurm = Slurm(timeout=query_seconds(), patience=0)
     try:
         settings = _settings(slurm.run("scontrol", "show", "config"))
     except BatchError:
-        return  # check_cluster reports that the controller does not answer
+        return  # check_cluster reports missing commands, and a controller that does not answer
     track = settings.get("ProctrackType", "")
     if track.endswith("cgroup"):
         yield ok("Slurm tracks the processes of a job by cgroup")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchx_kit.jobs.logs import MAX_AGE_SECONDS, FileLogs, ReplicaLog
-from torchx_kit.role_checks import check_replica
 from torchx_sched_slurm.job_files.job_dirs import job_dirs
 from torchx_sched_slurm.job_files.records import SlurmRecord
-from torchx_sched_slurm.jobs import selector
+from torchx_sched_slurm.jobs import parse_job_id, selector
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -27,37 +27,34 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
     def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
         """Return the log of a replica, which has the lines of earlier attempts, too."""
         host = self.scheduler._host
-        app_id = self.scheduler._resolved(app_id)
-        number, tracked = selector(app_id), job_dirs().get(app_id.replace("@", ";"))
         description = self.described(app_id)
-        entry = self.scheduler._known(app_id)
-        if description is None and tracked is None:
-            raise BackendError(f"job {app_id} does not exist")
-        index = 0
+        entry = self.scheduler._entry(app_id)
         if entry is not None and entry.roles:
-            check_replica(app_id, entry.replicas, role, k)
-            index = list(entry.replicas).index(role)
-            base = entry.log(index, k)
-        else:
-            folder = entry.folder if entry else tracked
-            name = f"slurm-{number}-{role.replace('/', '_')}-{k}"
-            base = posixpath.join(folder or host.resolve(), name)
-        record = SlurmRecord(host, entry.record) if entry else None
+            record, found = SlurmRecord(host, entry.record), super().find(app_id, role, k)
+            return replace(
+                found,
+                is_finished=lambda: self._is_finished(app_id, record),
+                watch=[*found.watch, posixpath.join(record.path, "outcome")],
+                missing_hint=lambda: record.batch_log_hint(selector(entry.app_id)),
+            )
+        app_id = parse_job_id(app_id) or app_id
+        folder = job_dirs().get(app_id.replace("@", ";"))
+        if description is None and folder is None:
+            raise BackendError(f"job {app_id} does not exist")
+        name = f"slurm-{selector(app_id)}-{role.replace('/', '_')}-{k}"
         return ReplicaLog(
             host,
-            base,
+            posixpath.join(folder or host.resolve(), name),
             is_running=description is not None and not is_terminal(description.state),
-            is_finished=lambda: self._is_finished(app_id, record),
-            watch=record.end_files(index, k) if record else (),
-            missing_hint=lambda: record.batch_log_hint(number) if record else "",
+            is_finished=lambda: self.has_ended(app_id),
         )
 
-    def _is_finished(self, app_id: str, record: SlurmRecord | None) -> bool:
+    def _is_finished(self, app_id: str, record: SlurmRecord) -> bool:
         """Return whether a job has ended.
 
         Every call reads the job's record; the queue is queried at most every few seconds.
         """
-        outcome = SlurmRecord(record.host, record.path).outcome if record else None
+        outcome = SlurmRecord(record.host, record.path).outcome
         last = self._descriptions.last(app_id)
         # Only a query shows that a pending job has started.
         is_pending = last is not None and last.state == AppState.PENDING

@@ -21,7 +21,7 @@ from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DI
 from torchx_sched_slurm.job_files.job_dirs import record_job_dir
 from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.job_files.script import RECORDS
-from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
+from torchx_sched_slurm.jobs import SlurmJob, parse_job_id, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -99,8 +99,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         host: Host | None = None,
     ) -> None:
         super().__init__(session_name, timeout=timeout, patience=patience, host=host)
-        # Entries of described jobs and arrays that the index lacks, by app id.
-        self._found: dict[str, SlurmEntry] = {}
+        # Entries of arrays with a record that the index lacks, by id.
+        self._others: dict[str, SlurmEntry] = {}
 
     # Methods that submit apps.
 
@@ -118,31 +118,30 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         if len(set(copies)) > 1 and cfg.job_dir:
             raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
 
+        def is_restarted_alone(role: Role) -> bool:
+            return role.retry_policy == RetryPolicy.REPLICA and rules is None
+
         def request_of(role: Role) -> SlurmReplicaRequest:
             image = role.image if docker else None
-            request = SlurmReplicaRequest.from_role(
-                names[role.name], role, cfg, container_image=image
+            name = names[role.name]
+            request = SlurmReplicaRequest.from_role(name, role, cfg, container_image=image)
+            return replace(
+                request,
+                num_replicas=role.num_replicas,
+                max_retries=role.max_retries if is_restarted_alone(role) else 0,
+                # all roles of a job have one working directory
+                snapshot=request.snapshot or next(iter(copies), ""),
             )
-            request.num_replicas = role.num_replicas
-            # all roles of a job have one working directory
-            request.snapshot = request.snapshot or next(iter(copies), "")
-            if role.retry_policy == RetryPolicy.REPLICA and rules is None:
-                request.max_retries = role.max_retries
-            return request
 
         requests = for_each_role(app.roles, request_of)
         cmd = ["sbatch", "--parsable"]
         cmd += [f"--{key}={cfg[key]}" for key in sorted(SBATCH_JOB_OPTIONS) if cfg[key]]
-        requeued = [
-            role
-            for role in app.roles
-            if role.retry_policy != RetryPolicy.REPLICA or rules is not None
-        ]
+        retries = (role.max_retries for role in app.roles if not is_restarted_alone(role))
         batch = SlurmBatchRequest(
             cmd=cmd,
             replicas={role.name: one for role, one in zip(app.roles, requests, strict=True)},
             job_dir=cfg.job_dir,
-            max_retries=min((role.max_retries for role in requeued), default=0),
+            max_retries=min(retries, default=0),
             job_name=fit_name(app.name, BATCH_JOB),
             opts=cfg,
         )
@@ -196,10 +195,10 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Return None if that job's id is invalid or names another cluster, or if the user's own
         dependency is a list of alternatives.
         """
-        job_id = JobId.parse(app_id)
-        if job_id is None or job_id.cluster:
+        job_id = parse_job_id(app_id)
+        if job_id is None or job_id != selector(job_id):
             return None
-        condition = f"{_DEPENDENCIES[outcome]}:{job_id.selector}"
+        condition = f"{_DEPENDENCIES[outcome]}:{job_id}"
         given = str(cfg.get("dependency") or "")
         if "?" in given:  # the separator of alternative conditions
             return None
@@ -207,72 +206,44 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     # Methods for submitted jobs.
 
-    def _resolved(self, app_id: str) -> str:
-        """Return the job number for the mark of a submission; return any other id unchanged.
-
-        A mark is returned unchanged if the submission has not ended.
-        """
-        job_id = JobId.parse(app_id)
-        if job_id is not None:
-            return str(job_id)
-        entry = super()._entry(app_id)  # None if the submission has ended before
-        entries = self._index.entries() if entry is None else [entry]
-        # The entry of an array precedes those of its tasks.
-        marked = (e for e in entries if isinstance(e, SlurmEntry) and e.mark == app_id)
-        return next((one.app_id for one in marked), app_id)
-
     def _entry(self, app_id: str) -> SlurmEntry | None:
-        """Return the index entry of a job or of a task of an array, or None if there is none."""
-        return cast("SlurmEntry | None", super()._entry(self._resolved(app_id)))
+        """Return the entry of a job, an array or a task; None if Slurm and the index have no job.
 
-    def _known(self, app_id: str) -> SlurmEntry | None:
-        """Return the entry of a job, also if the index lacks it and it was described before."""
-        return self._entry(app_id) or self._found.get(app_id)
-
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of a job, or None if the job does not exist.
-
-        The description combines the job's own record, Slurm's queue and accounting.
-
-        Raises:
-            BatchError: Slurm cannot be queried, and the job has not recorded its end.
+        The id may be the mark of a submission.
         """
-        app_id = self._resolved(app_id)
-        job_id = JobId.parse(app_id)
-        entry = self._entry(app_id)
+        job_id = parse_job_id(app_id)
+        entry = cast("SlurmEntry | None", super()._entry(job_id or app_id))
         if entry is not None:
-            return self._described(entry)
-        if job_id is None:
-            return None
-        jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
-        if app_id not in jobs:
-            jobs = self.system.explain([JobInfo(app_id)])
-        job = jobs.get(app_id)
-        if not isinstance(job, SlurmJob):
-            return None
-        entry = self._entry_from_record(job_id, job) or SlurmEntry(app_id, job.name, "", "")
-        self._found[app_id] = entry
-        if entry.names:
-            return self._described(entry)
-        return self._describe_all([entry], jobs=jobs)[app_id]
-
-    def _entry_from_record(self, job_id: JobId, job: SlurmJob) -> SlurmEntry | None:
-        """Return the entry of a job, array or task that is not in the index; None without a record.
-
-        Args:
-            job_id: The id of the job.
-            job: The job as the queue or accounting lists it.
-        """
-        from torchx_sched_slurm.describe import entry_from_record
-
-        number = str(replace(job_id, task=""))
-        entry = self._found.get(number)
-        if entry is None or not entry.names:  # the record of a single job may appear later
-            entry = entry_from_record(self._host, number, job.parts)
-        if entry is None or not job.parts[0].task:
             return entry
-        self._found[number] = entry
-        return _task(entry, job_id) if entry.names else None
+        if job_id is not None:
+            return self._other_entry(job_id)
+        # The submission has ended. The entry of an array precedes those of its tasks.
+        marked = (e for e in self._index.entries() if cast("SlurmEntry", e).mark == app_id)
+        return cast("SlurmEntry | None", next(marked, None))
+
+    def _other_entry(self, job_id: str) -> SlurmEntry | None:
+        """Return an entry for a job that the index lacks, made from its record, if it has one.
+
+        The entry has no time of the submission. None means that Slurm does not know the job.
+        """
+        array_id, task = SlurmEntry.split_id(job_id)
+        other = self._others.get(array_id)
+        if other is None:
+            from torchx_sched_slurm.describe import entry_from_record
+
+            entry = SlurmEntry(job_id, "", "", "", complete=True)
+            job = self._listing(entry).get(job_id)
+            job = job or self.system.explain([JobInfo(job_id)]).get(job_id)
+            if not isinstance(job, SlurmJob):
+                return None
+            other = entry_from_record(self._host, array_id, job)
+            if other is None:
+                return replace(entry, name=job.name)
+            if other.names:  # a single job may write more to its record
+                self._others[array_id] = other
+        if task is None:
+            return other
+        return cast("SlurmEntry", other.make_element(task)) if task < len(other.names) else None
 
     def _describe_all(
         self, entries: Collection[Any], **options: Any
@@ -298,7 +269,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
-        apps = [app for app in super().list(cfg) if JobId.parse(app.app_id)]
+        apps = [app for app in super().list(cfg) if parse_job_id(app.app_id)]
         return sorted(apps, key=_number_and_task, reverse=True)
 
     def _jobs_to_list(self) -> dict[str, JobInfo]:
@@ -316,21 +287,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        app_id = self._resolved(app_id)
-        job_id = JobId.parse(app_id)
         description = self.describe(app_id)
         if description is None or is_terminal(description.state):
             return
-        if job_id is None:
+        app_id = description.app_id
+        if parse_job_id(app_id) is None:
             raise BatchError(f"the submission of {app_id} has not ended; try again")
         self.system.cancel([app_id])
-        self._listings.forget(str(replace(job_id, task="")))
         entry = self._entry(app_id)
-        if entry is not None:
+        if entry is not None and entry.submitted:
             self._mark_as_cancelled(entry)
 
     def _deleted_entry(self, app_id: str) -> SlurmEntry:
-        return self._entry(app_id) or SlurmEntry(self._resolved(app_id), "", "", "")
+        entry = self._entry(app_id)
+        if entry is not None and entry.submitted:
+            return entry
+        return SlurmEntry(parse_job_id(app_id) or app_id, "", "", "")
 
     @cached_property
     def app_logs(self) -> SlurmLogs:
@@ -358,15 +330,6 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
     return SlurmScheduler(session_name, docker_client, **client_arguments(kwargs))
 
 
-def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
-    """Return the entry of a task of an array; the given entry if the id is not that of a task."""
-    if array is None or not job_id.task:
-        return array
-    index = int(job_id.task)
-    has_task = index < len(array.names)
-    return cast("SlurmEntry", array.make_element(index)) if has_task else None
-
-
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
     """Return job number and task number of an app, the sort key of :meth:`SlurmScheduler.list`."""
     number, _, task = selector(app.app_id).partition("_")
@@ -374,20 +337,17 @@ def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
 
 
 def _warn_of_ignored_fields(app: AppDef, cfg: SlurmOpts) -> None:
-    warnings = []
     for role in app.roles:
         if role.mounts and not cfg.container and cfg.get("workspace_type") != "docker":
-            warnings.append(
-                f"role '{role.name}': mounts are ignored without a container;"
-                " set the option container"
+            _logger().warning(
+                "role '%s': mounts are ignored without a container; set the option container",
+                role.name,
             )
         if role.retry_policy == RetryPolicy.ROLE and role.max_retries and len(app.roles) > 1:
-            warnings.append(
-                f"role '{role.name}': retry policy ROLE is not supported;"
-                " a retry requeues the whole job"
+            _logger().warning(
+                "role '%s': retry policy ROLE is not supported; a retry requeues the whole job",
+                role.name,
             )
-    for warning in warnings:
-        _logger().warning(warning)
 
 
 def _logger() -> Any:

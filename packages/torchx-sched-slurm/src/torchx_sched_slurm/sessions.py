@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from torchx_kit.sessions.marks import signal_command
 from torchx_kit.sessions.ports import connect, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession, environment_without
 from torchx_sched_slurm.job_files.records import SlurmRecord
-from torchx_sched_slurm.jobs import JobId, SlurmJob, expand_nodes
+from torchx_sched_slurm.jobs import SlurmJob, cluster_options, expand_nodes
 from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import is_terminal
@@ -102,89 +102,56 @@ class Placement:
 
     Attributes:
         slurm: The client for Slurm's commands.
-        job: Id of the job, or of the component that has the node.
-        ids: The ids of the job's components.
-        cluster: Options that select the cluster.
+        step: The start of a command line that runs a command on the node.
+        arguments: The first arguments of the script that finds the process of the replica.
         node: Name of the node.
-        rank: Index of the replica among the replicas of all roles.
-        k: Index of the replica in its role.
-        log: Path of the replica's log, without its suffix.
         name: Role and index, for messages.
     """
 
     slurm: Slurm
-    job: str
-    ids: tuple[str, ...]
-    cluster: tuple[str, ...]
+    step: tuple[str, ...]
+    arguments: tuple[str, ...]
     node: str
-    rank: int
-    k: int
-    log: str
     name: str
-
-    def open(
-        self,
-        command: Sequence[str],
-        *options: str,
-        tty: TerminalSize | None,
-        stdin: bool,
-        enter: bool = True,
-    ) -> Session:
-        """Start a command on the node.
-
-        Args:
-            command: The program and its arguments.
-            options: Further options of srun.
-            tty: Size of the terminal that the command gets; None means pipes.
-            stdin: Whether the command gets input.
-            enter: Whether the command must see the replica's files. If True, the command fails for
-                a replica in a container.
-        """
-        mark = random_id(20)
-        step = self._step(*options, *(["--pty"] if tty else []))
-        enters = "enter" if enter else "any"
-        argv = [
-            *(*step, "bash", "-c", _ENTER, "torchx", " ".join(self.ids), str(self.rank)),
-            *(str(self.k), self.log, enters, mark, *command),
-        ]
-        argv = self.slurm.host.attached_command(argv, tty=tty is not None)
-        return _StepSession(argv, tty, stdin, lambda number: self._signal(mark, number))
-
-    def _step(self, *options: str) -> tuple[str, ...]:
-        """Return the start of a command line that runs a command on the node."""
-        return (
-            *("srun", *self.cluster, f"--jobid={self.job}", "--overlap", "--export=ALL"),
-            *(f"--nodelist={self.node}", "--nodes=1", "--ntasks=1", *options),
-        )
-
-    def _signal(self, mark: str, number: int) -> None:
-        self.slurm.run(*self._step(), *signal_command(mark, number))
 
 
 class _StepSession(ProcessSession):
     """A process of srun; its messages about the end of the step are removed from the output.
 
     Args:
-        argv: The command line of srun.
+        place: The node.
+        command: The program and its arguments.
+        options: Further options of srun.
         tty: Size of the terminal that the command gets; None means pipes.
         stdin: Whether the command gets input.
-        send_signal: Sends a signal to the command; srun itself passes few signals.
+        enter: Whether the command must see the replica's files. If True, the command fails for a
+            replica in a container.
     """
 
     def __init__(
         self,
-        argv: Sequence[str],
+        place: Placement,
+        command: Sequence[str],
+        *options: str,
         tty: TerminalSize | None,
         stdin: bool,
-        send_signal: Callable[[int], None],
+        enter: bool = True,
     ) -> None:
+        self._place = place
+        self._mark = random_id(20)
+        argv = [
+            *(*place.step, *options, *(["--pty"] if tty else [])),
+            *("bash", "-c", _ENTER, "torchx", *place.arguments),
+            *("enter" if enter else "any", self._mark, *command),
+        ]
         # If this process runs in a job, srun would read that job's variables as options.
         env = environment_without("SLURM_", "SLURM_CONF")
+        argv = place.slurm.host.attached_command(argv, tty=tty is not None)
         super().__init__(argv, tty=tty, stdin=stdin, env=env)
-        self._send_signal = send_signal
 
     def send_signal(self, number: int) -> None:
-        self._send_signal(number)
+        """Send a signal to the command; srun itself passes few signals."""
+        self._place.slurm.run(*self._place.step, *signal_command(self._mark, number))
 
     def output(self) -> Iterator[tuple[Stream, bytes]]:
         filters = {stream: MessageFilter() for stream in Stream}
@@ -238,6 +205,11 @@ def _without_messages(data: bytes) -> bytes:
     return _END.sub(b"", data) if any(prefix in data for prefix in _PREFIXES) else data
 
 
+def _number(part: SlurmJob) -> str:
+    """Return the number of a job, of a component, or of the array of a task."""
+    return part.job_id.partition("_")[0]
+
+
 class SlurmSessions(Sessions["SlurmScheduler"]):
     """Runs steps that share the job's resources, on the nodes of replicas."""
 
@@ -255,7 +227,7 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
 
         Without a terminal, Slurm passes the output line by line.
         """
-        return self._placement(app_id, role, k).open(command, tty=tty, stdin=stdin)
+        return _StepSession(self._placement(app_id, role, k), command, tty=tty, stdin=stdin)
 
     def connect(self, app_id: str, role: str, k: int, port: int) -> Connection:
         """Return a socket that is connected to a port of the node of a replica.
@@ -272,9 +244,10 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
             found = connect((place.node, port), _CONNECT_SECONDS)
             if found is not None:
                 return found
-        command = relay_command(port)
         # srun passes whole lines only, unless its output is unbuffered.
-        session = place.open(command, "--unbuffered", tty=None, stdin=True, enter=False)
+        session = _StepSession(
+            place, relay_command(port), "--unbuffered", tty=None, stdin=True, enter=False
+        )
         return relay(session, place.name, port)
 
     def _placement(self, app_id: str, role: str, k: int) -> Placement:
@@ -286,11 +259,10 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
             BatchError: Slurm cannot be queried.
         """
         scheduler, slurm = self.scheduler, self.scheduler.system
-        app_id = scheduler._resolved(app_id)
         description = scheduler.describe(app_id)
         if description is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        entry = scheduler._known(app_id)
+        entry = scheduler._entry(app_id)
         if entry is None or not entry.roles:
             raise NotSupportedError(
                 f"job {app_id} has no record of its replicas; TorchX did not submit it, or its"
@@ -306,22 +278,21 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
         record = SlurmRecord(slurm.host, entry.record).replica(index, k)
         if record is None:
             raise ReplicaNotRunningError(f"{name} of job {app_id} has not started")
-        job_id = JobId.parse(app_id)
+        app_id = entry.app_id
         job = slurm.listing([app_id])[0].get(app_id) if record.ended is None else None
-        if job_id is None or not isinstance(job, SlurmJob):
+        if not isinstance(job, SlurmJob):
             raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
-        numbers = [str(int(part.number) + part.offset) for part in job.parts]
-        nodes = (expand_nodes(part.nodes) for part in job.parts)
-        pairs = zip(numbers, nodes, strict=True)
-        owner = next((number for number, names in pairs if record.node in names), numbers[0])
+        parts = job.parts or (job,)
+        owner = next((one for one in parts if record.node in expand_nodes(one.nodes)), parts[0])
+        rank = sum(r.num_replicas for r in entry.roles[:index]) + k
+        ids = " ".join(map(_number, parts))
         return Placement(
             slurm,
-            owner,
-            tuple(numbers),
-            job_id.options(),
+            (
+                *("srun", *cluster_options(app_id), f"--jobid={_number(owner)}", "--overlap"),
+                *("--export=ALL", f"--nodelist={record.node}", "--nodes=1", "--ntasks=1"),
+            ),
+            (ids, str(rank), str(k), entry.log(index, k)),
             record.node,
-            sum(r.num_replicas for r in entry.roles[:index]) + k,
-            k,
-            entry.log(index, k),
             name,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchx_kit.batch.states import JobState, Phase
-from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER, explained
+from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER
 from torchx_specs.model.status import AppState
 
 _HELD = "held after a requeue, until somebody runs scontrol release"
@@ -15,9 +15,9 @@ STATES = {
     "PENDING": JobState(Phase.WAITING),
     "REQUEUED": JobState(Phase.WAITING),
     "REQUEUE_FED": JobState(Phase.WAITING),
-    "REQUEUE_HOLD": JobState(Phase.HELD, _HELD),
-    "RESV_DEL_HOLD": JobState(Phase.HELD, "held because its reservation was deleted"),
-    "SPECIAL_EXIT": JobState(Phase.HELD, _HELD),
+    "REQUEUE_HOLD": JobState(Phase.WAITING, _HELD),
+    "RESV_DEL_HOLD": JobState(Phase.WAITING, "held because its reservation was deleted"),
+    "SPECIAL_EXIT": JobState(Phase.WAITING, _HELD),
     "CONFIGURING": JobState(Phase.STOPPED, "its nodes are being prepared"),
     "EXPEDITING": JobState(Phase.STOPPED, "Slurm requeues it and starts it before other jobs"),
     "POWER_UP_NODE": JobState(Phase.STOPPED, "its nodes are being started"),
@@ -54,8 +54,8 @@ FAILURES: Mapping[str, str] = {
     name: state.meaning for name, state in STATES.items() if state.phase.has_ended and state.meaning
 }
 
-# Explanations of the reasons in the section "Job reason codes" of the manual page of squeue.
-_PENDING = (
+#: Explanations of the reasons in the section "Job reason codes" of the manual page of squeue.
+REASONS = (
     (
         r"\b(JobHoldMaxRequeue|RequeueHold|SpecialExit)\b|requeued (in )?(held|special)",
         "Slurm holds the job after a requeue",
@@ -148,21 +148,3 @@ def base_state(text: str) -> str:
     ('CANCELLED', 'TIMEOUT')
     """
     return (text.split() or [""])[0].rstrip("+")
-
-
-def explain_pending(state: str, reason: str, start: str = "", requeue: str = "") -> str:
-    """Return why a job is pending, and when Slurm expects it to start.
-
-    Args:
-        state: Slurm's state.
-        reason: Slurm's reason.
-        start: The start time that Slurm expects; empty if unknown.
-        requeue: Why the job waits again if an attempt has started; empty otherwise.
-    """
-    reason = reason.strip("() ").replace("_", " ")
-    # After a requeue, Slurm waits for some seconds; nobody has set a time.
-    if reason == "None" or (requeue and reason.startswith("BeginTime")):
-        reason = ""
-    expected = start and f"expected to start at {start}"
-    texts = (requeue, STATES[state].meaning, explained(reason, _PENDING), expected)
-    return "; ".join(filter(None, texts)) or "pending"

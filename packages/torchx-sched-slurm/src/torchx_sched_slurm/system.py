@@ -16,28 +16,25 @@ from torchx_kit.batch.errors import (
     RefusedError,
     UnreachableError,
 )
-from torchx_kit.batch.states import JobInfo, JobState, Phase
+from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostError
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
 from torchx_kit.jobs.arrays import ranges
-from torchx_kit.retry import Backoff
 from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.jobs import (
-    CLUSTERS,
     SACCT,
-    SACCT_BRIEF,
     SEPARATOR,
-    SQUEUE_FORMAT,
-    JobId,
+    SQUEUE,
     SlurmJob,
+    cluster_options,
     mark_of_script,
-    parse_sacct,
-    parse_squeue,
-    slurm_jobs,
+    parse_job_id,
+    parse_jobs,
+    selector,
 )
-from torchx_sched_slurm.states import STATES
+from torchx_sched_slurm.states import REASONS, STATES
 from torchx_specs.model.app import Role
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, GpuCounts
 
@@ -45,16 +42,12 @@ from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, GpuCounts
 #: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
 _FIRST_QUERY_SECONDS = 3.0
 _PING_SECONDS = 3.0
-_LONGEST_PAUSE = 8.0
 # Slurm's default of MaxArraySize.
 _DEFAULT_ARRAY_SIZE = 1001
 # Parts of error messages about jobs that the controller does not know, and of those of a cluster
 # without accounting, in lower case.
 _UNKNOWN_JOB = ("invalid job id",)
 _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
-
-# Reasons of jobs that a user or an administrator holds.
-_HELD = ("JobHeldUser", "JobHeldAdmin")
 
 # The variables, without the command's name, by which users change what a command does. The manual
 # pages of 22.05 and 24.11 list them. A filter of the user would hide jobs, so they are removed.
@@ -75,7 +68,11 @@ _REMOVED = {
 # sbatch: its jobs would inherit the variable.
 _TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
-_COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
+# The beginning of a line with an error message.
+_PREFIX = re.compile(
+    r"(?m)^\s*(slurm_load_\w+ error: )?(s(batch|queue|acct|cancel|control|info|run): )?"
+    r"(error: )?(fatal: )?"
+)
 
 
 # States of nodes that start no jobs; a state may be followed by flags, as in IDLE+DRAIN. Slurm
@@ -94,8 +91,11 @@ class Slurm(BatchSystem):
     backend = "slurm"
     title = "Slurm"
     states = STATES
+    reasons = REASONS
     has_tasks = True
     passes_environment = True
+    # Those that are left out configure Slurm's commands.
+    job_variables = r"(SBATCH_|SRUN_|SLURM_(?!(CONF|CONF_SERVER|CLUSTERS|JWT|TIME_FORMAT)$))\w*"
     is_atomic = True
     largest_array = 0
     cancels_all_elements = True
@@ -163,8 +163,7 @@ class Slurm(BatchSystem):
 
     def parse_job_id(self, output: str) -> str:
         lines = [line.strip() for line in output.split("\n") if line.strip()]
-        found = JobId.parse(lines[-1]) if lines else None
-        return str(found) if found else ""
+        return (parse_job_id(lines[-1]) if lines else None) or ""
 
     def submit_jobs(
         self, files: Sequence[Operation], commands: Sequence[Run], once: str
@@ -175,9 +174,7 @@ class Slurm(BatchSystem):
         queue for a script's path with the mark, and submit the job again only if no job has it.
         """
         mark = mark_of_script(commands[0].argv[-1])
-        backoff = Backoff(
-            self.patience, longest_pause=_LONGEST_PAUSE, sleep=self.sleep, clock=self.clock
-        )
+        backoff = self._backoff()
         for attempt in count():
             try:
                 return super().submit_jobs(files, commands, f"{once}-{attempt}")
@@ -202,14 +199,14 @@ class Slurm(BatchSystem):
                 entry.roles[0].jobs = [numbers.get(entry.mark) or record.job_number()]
 
     def listing_argv(self, job_ids: Sequence[str] | None) -> list[str]:
-        argv = ["squeue", "-h", "-t", "all", "-o", SQUEUE_FORMAT, "--array"]
+        argv = ["squeue", "-h", "-t", "all", "-o", SEPARATOR.join(SQUEUE), "--array"]
         if job_ids is None:
             return [*argv, "-u", self.host.user()]
-        numbers = [job_id.partition("_")[0] for job_id in _selectors(job_ids)]
-        return [*argv, *_cluster(job_ids), "-j", ",".join(numbers)]
+        numbers = [selector(job_id).partition("_")[0] for job_id in job_ids]
+        return [*argv, *cluster_options(job_ids[0]), "-j", ",".join(numbers)]
 
     def parse_listing(self, output: str) -> Iterator[SlurmJob]:
-        return slurm_jobs(parse_squeue(output))
+        return parse_jobs(output, SQUEUE)
 
     def listing(
         self, job_ids: Sequence[str] | None, reads: Sequence[ReadFiles] = ()
@@ -218,56 +215,41 @@ class Slurm(BatchSystem):
         return _of_cluster(jobs.values(), job_ids), files
 
     def explain(self, jobs: Sequence[JobInfo]) -> Mapping[str, JobInfo]:
-        found: dict[str, JobInfo] = {}
-        for job in jobs:
-            job_id = JobId.parse(job.job_id)
-            if job_id is not None:
-                recorded = self._accounting(*job_id.options(), "-j", job_id.selector)
-                found |= _of_cluster(recorded, [job.job_id])
-        return found
+        ids = [job.job_id for job in jobs]
+        selection = (*cluster_options(ids[0]), "-j", ",".join(map(selector, ids)))
+        return _of_cluster(self._accounting(*selection), ids)
 
-    def recent_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, JobInfo]:
-        """Return the user's jobs of the last days in accounting, by id, with fewer columns.
+    def recent_jobs(self) -> dict[str, JobInfo]:
+        """Return the user's jobs of the last two weeks in accounting, by id."""
+        start = f"now-{DAYS_IN_2_WEEKS}days"
+        return _of_cluster(self._accounting("-u", self.host.user(), "-S", start), None)
 
-        Args:
-            days: How many days back to search.
-        """
-        selection = ("-u", self.host.user(), "-S", f"now-{days}days")
-        return _of_cluster(self._accounting(*selection, is_brief=True), None)
-
-    def _accounting(self, *selection: str, is_brief: bool = False) -> list[SlurmJob]:
+    def _accounting(self, *selection: str) -> list[SlurmJob]:
         """Return jobs from accounting; none if the query fails, because others know more."""
         if not self._has_accounting:
             return []
-        names = SACCT_BRIEF if is_brief else SACCT
-        argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
+        argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(SACCT)]
         try:
-            output = self.run(*argv, *selection)
+            return list(parse_jobs(self.run(*argv, *selection), SACCT, is_queued=False))
         except BatchError as e:
             self._has_accounting = not any(text in str(e).lower() for text in _NO_ACCOUNTING)
             return []
-        return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        for _, ids in groupby(sorted(job_ids, key=_cluster_name), _cluster_name):
+        for _, ids in groupby(sorted(job_ids, key=cluster_options), cluster_options):
             super().cancel(list(ids))
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
         words = []
         tasks: dict[str, list[int]] = {}
-        for job_id in _selectors(job_ids):
+        for job_id in map(selector, job_ids):
             number, _, task = job_id.partition("_")
             if task:
                 tasks.setdefault(number, []).append(int(task))
             else:
                 words.append(number)
         words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
-        return ["scancel", *_cluster(job_ids), *words]
-
-    def state_of(self, job: JobInfo | None) -> JobState:
-        if isinstance(job, SlurmJob) and job.state == "PENDING":
-            return JobState(Phase.HELD if job.parts[0].reason in _HELD else Phase.WAITING)
-        return super().state_of(job)
+        return ["scancel", *cluster_options(job_ids[0]), *words]
 
     def gpus(self) -> GpuCounts:
         """Return how many GPUs of the cluster are free, in use and unavailable."""
@@ -280,7 +262,7 @@ class Slurm(BatchSystem):
         return int(match[1]) if match else _DEFAULT_ARRAY_SIZE
 
     def is_ours(self, job: JobInfo) -> bool:
-        return isinstance(job, SlurmJob) and bool(job.parts[0].mark)
+        return isinstance(job, SlurmJob) and bool(job.mark)
 
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         return entry.app_id  # a task of an array, too
@@ -311,7 +293,7 @@ class Slurm(BatchSystem):
         Args:
             argv: The query; its option ``--clusters`` selects the cluster.
         """
-        at = argv.index(CLUSTERS) if CLUSTERS in argv else len(argv)
+        at = argv.index("--clusters") if "--clusters" in argv else len(argv)
         try:
             result = self.host.run(
                 ("scontrol", *argv[at : at + 2], "ping"),
@@ -335,38 +317,12 @@ class Slurm(BatchSystem):
         >>> Slurm().error_summary("sbatch: error: a\nsbatch: error: a\nsbatch: error: job: b")
         'a; job: b'
         """
-        messages = []
-        for line in output.splitlines():
-            message = re.sub(r"^slurm_load_\w+ error: ", "", line.strip())
-            command, colon, rest = message.partition(": ")
-            if colon and command in _COMMANDS:
-                message = rest
-            for prefix in ("error: ", "fatal: "):
-                message = message.removeprefix(prefix)
-            if message and message not in messages:
-                messages.append(message)
-        return "; ".join(messages)
+        return super().error_summary(_PREFIX.sub("", output))
 
 
 def _numbers(jobs: Iterable[JobInfo]) -> dict[str, str]:
     """Return the numbers of jobs by the mark of their submission."""
-    leads = (job.parts[0] for job in jobs if isinstance(job, SlurmJob))
-    return {lead.mark: lead.number for lead in leads}
-
-
-def _cluster_name(job_id: str) -> str:
-    return job_id.partition("@")[2]
-
-
-def _cluster(job_ids: Sequence[str]) -> list[str]:
-    """Return the options that select the cluster of jobs; all jobs are on one cluster."""
-    cluster = _cluster_name(job_ids[0])
-    return [CLUSTERS, cluster] if cluster else []
-
-
-def _selectors(job_ids: Sequence[str]) -> list[str]:
-    """Return ids without their cluster."""
-    return [job_id.partition("@")[0] for job_id in job_ids]
+    return {job.mark: job.job_id for job in jobs if isinstance(job, SlurmJob) and job.parts}
 
 
 def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[str, JobInfo]:

@@ -72,7 +72,7 @@ class BatchArrays(Arrays["BatchScheduler[Any]"]):
                     raise
                 size = (size + 1) // 2
                 continue
-            limit.add(entry.roles[0].jobs[0])
+            limit.add(entry.jobs[0])
             yield from map(entry.element_id, range(len(entry.names)))
             requests = requests[size:]
 

@@ -101,8 +101,7 @@ class ClusterClient:
             UnreachableError: The batch system does not answer.
             BatchError: The command fails or does not exist.
         """
-        output: str = self.batch([self.command(argv, timeout=timeout, env=env)])[0]
-        return output
+        return str(self.batch([self.command(argv, timeout=timeout, env=env)])[0])
 
     def run_idempotent(self, *argv: str) -> str:
         """Run a command that is safe to repeat; retry while the batch system is unreachable.
@@ -117,8 +116,7 @@ class ClusterClient:
             UnreachableError: The batch system has not answered for ``patience`` seconds.
             BatchError: The command fails or does not exist.
         """
-        output: str = self.batch([self.command(argv)], is_safe=True)[0]
-        return output
+        return str(self.batch([self.command(argv)], is_safe=True)[0])
 
     def _warn_of_delay(self, name: str) -> None:
         import logging  # imported here, so that start-up does not load it

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry, Index
@@ -72,7 +73,7 @@ def describe_all(
         one
         for one in entries
         if one.final is None
-        or (app_type.may_start_again and _may_have_started(system, jobs, one.app_id))
+        or (app_type.may_start_again and _may_be_in_queue(system, jobs, one.app_id))
     ]
     if not active:
         return found
@@ -80,13 +81,10 @@ def describe_all(
     if is_answered:
         wanted = [job for app in apps for job in app.unexplained(pending_reasons)]
         explanations = system.explain(wanted) if wanted else {}
-        vanished = [app for app in apps if app.has_vanished(explanations)]
-        if vanished:
+        if any(app.has_vanished(explanations) for app in apps):
             # While the system starts a job, it may list it neither as waiting nor as running.
             system.sleep(_START_SECONDS)
-            again, _ = read_apps(system, [app.entry for app in vanished], None, app_type)
-            renewed = {app.entry.app_id: app for app in again}
-            apps = [renewed.get(app.entry.app_id, app) for app in apps]
+            apps, is_answered = read_apps(system, active, None, app_type)
     for app in apps:
         described = app.describe(explanations if is_answered else {})
         found[app.entry.app_id] = described
@@ -98,8 +96,8 @@ def describe_all(
     return found
 
 
-def _may_have_started(system: BatchSystem, jobs: Mapping[str, JobInfo] | None, app_id: str) -> bool:
-    """Return whether an app that has ended may have started again, by the jobs of a listing."""
+def _may_be_in_queue(system: BatchSystem, jobs: Mapping[str, JobInfo] | None, app_id: str) -> bool:
+    """Return whether a listing shows the job with the id of an app; True without a listing."""
     return jobs is None or system.phase_of(jobs.get(app_id)).is_in_queue
 
 
@@ -128,13 +126,12 @@ def read_apps(
     reads = [ReadFiles(entry.record, app_type.reports, limit=limit) for entry in entries]
     has_ids = all(entry.complete for entry in entries)
     ids = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
-    is_answered = True
+    error: BatchError | None = None
     if jobs is None:
         try:
             jobs, files = system.listing(ids if has_ids else None, reads)
         except BatchError as e:
-            jobs, files, is_answered = {}, system.batch(reads), False
-            error = e
+            jobs, files, error = {}, system.batch(reads), e
     else:
         files = system.batch(reads)
     system.add_job_ids(entries, jobs.values())
@@ -142,11 +139,11 @@ def read_apps(
         app_type(system, entry, jobs, app_type.record_type(system.host, entry.record, content))
         for entry, content in zip(entries, files, strict=True)
     ]
-    if not is_answered:
+    if error is not None:
         if not all(app.has_recorded_end() for app in apps):
             raise error
         logger.warning("this is the app's own record, because %s failed: %s", system.title, error)
-    return apps, is_answered
+    return apps, error is None
 
 
 class AppSnapshot:
@@ -210,7 +207,8 @@ class AppSnapshot:
                 is_unclear = phase is not Phase.RUNNING or not (report or job.started)
                 is_wanted = with_pending and is_unclear
             elif code is None or code < 0:
-                is_wanted = code is None or not self._is_ended_by_us(at)
+                is_ended_by_us = self.entry.cancelled or self._is_ended_by_failure(at)
+                is_wanted = code is None or not is_ended_by_us
             else:
                 is_wanted = code == 0 and phase is Phase.FAILED
             if is_wanted:
@@ -231,24 +229,37 @@ class AppSnapshot:
             explanations: What the system knows about the jobs of :meth:`unexplained`, by id.
         """
         self._explanations = explanations
-        entry = self.entry
         statuses = [
             RoleStatus(role.name, [self._replica(n, k) for k in range(role.num_replicas)])
-            for n, role in enumerate(entry.roles)
+            for n, role in enumerate(self.entry.roles)
         ]
+        state, message = self._summary(statuses)
+        found = description(self.entry.app_id, state, message, statuses)
+        submitted, started, ended = self._times(state)
         replicas = [replica for role in statuses for replica in role.replicas]
-        state = combined_state(replica.state for replica in replicas)
-        if any(self._system.phase_of(job) is Phase.ERROR for job in self._jobs.values()):
-            # The replicas wait for each other, so the app fails if one of them cannot start.
-            state = AppState.FAILED
-        if state == AppState.FAILED and entry.cancelled:
-            state = AppState.CANCELLED
-        found = description(entry.app_id, state, self._message(state, statuses), statuses)
-        set_times(found, moment(int(entry.submitted)), replicas)
+        set_times(found, submitted, replicas, started=started, ended=ended)
         found.attempts = self._record.attempt_statuses(state, found.ended)
         if found.attempts:
             found.num_restarts = found.attempts[-1].number
         return found
+
+    def _summary(self, statuses: list[RoleStatus]) -> tuple[AppState, str]:
+        """Return the state of the app, and a message."""
+        state = combined_state(replica.state for role in statuses for replica in role.replicas)
+        if any(self._system.phase_of(job) is Phase.ERROR for job in self._jobs.values()):
+            # The replicas wait for each other, so the app fails if one of them cannot start.
+            state = AppState.FAILED
+        if state == AppState.FAILED and self.entry.cancelled:
+            state = AppState.CANCELLED
+        return state, self._message(state, statuses)
+
+    def _times(self, state: AppState) -> tuple[datetime | None, datetime | None, datetime | None]:
+        """Return when the app was submitted, has started, and has ended, as far as known.
+
+        Args:
+            state: The state of the app.
+        """
+        return moment(int(self.entry.submitted)), None, None
 
     def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
         if state == AppState.FAILED and (refusal := self._record.refusal()):
@@ -265,44 +276,56 @@ class AppSnapshot:
         )
         return next(reasons, NONE)
 
-    def _is_ended_by_us(self, at: tuple[int, int]) -> bool:
-        """Return whether the user cancelled the app, or another replica failed first."""
-        return self.entry.cancelled or self._is_ended_by_failure(at)
-
     def _is_ended_by_failure(self, at: tuple[int, int]) -> bool:
+        """Return whether another replica failed first."""
         failure = self._failure
         return failure is not None and (failure.role, failure.replica) != at
 
     def _replica(self, n: int, k: int) -> ReplicaStatus:
-        job_id, report = self._replicas[n, k]
-        job = self._jobs.get(job_id)
-        info = self._explanations.get(job_id) or job
+        report = self._replicas[n, k][1]
         status = ReplicaStatus(k, AppState.PENDING, self.entry.roles[n].name, "")
-        node = report.node if report else (job or JobInfo("")).node
-        status.hostname = status.hostaddr = status.node = node
-        status.restarts = report.restarts if report is not None else 0
+        status.node = report.node if report is not None else ""
+        self._set_state(status, (n, k), report)
+        status.hostname = status.hostaddr = status.node
+        if status.state == AppState.FAILED:
+            status.structured_error_msg = self._record.error(n, k) or NONE
+        return status
+
+    def _set_state(
+        self, status: ReplicaStatus, at: tuple[int, int], report: ReplicaRecord | None
+    ) -> None:
+        """Set the state of a replica, the reason for it, and the times.
+
+        Args:
+            status: The status, with the node that the replica has reported.
+            at: Role and index of the replica.
+            report: The report of the replica; None if it has not started.
+        """
+        job_id = self._replicas[at][0]
+        job = self._jobs.get(job_id)
+        info = self._explanations.get(job_id) or job or JobInfo(job_id)
+        if report is not None:
+            status.restarts = report.restarts
+        elif job is not None:
+            status.node = job.node
         phase = self._system.phase_of(job)
         has_ended = report is not None and report.exit_code is not None
         # A replica that has failed after the query is not waiting any more.
-        failed_since = self._failure is not None and not self._is_ended_by_failure((n, k))
+        failed_since = self._failure is not None and not self._is_ended_by_failure(at)
         if not job_id and report is None:
-            self._set_missing(status, (n, k))
-        elif info is not None and phase.is_waiting and not (failed_since and has_ended):
-            self._set_waiting(status, info, (n, k), was_started=report is not None)
+            self._set_missing(status, at)
+        elif phase is Phase.WAITING and not (failed_since and has_ended):
+            self._set_waiting(status, info, at, was_started=report is not None)
         elif phase.is_in_queue and not has_ended:
             status.state, status.reason = phase.app_state, self._system.state_of(job).meaning
         elif phase is Phase.RUNNING and report is not None and report.exit_code:
             status.state = AppState.RUNNING  # the system may still requeue the job
         else:
-            self._set_ended(status, info, report, (n, k))
-        if status.state == AppState.FAILED:
-            status.structured_error_msg = self._record.error(n, k) or NONE
-        if not phase.is_waiting:
-            info = info or JobInfo(job_id)
+            self._set_ended(status, info, report, at)
+        if phase is not Phase.WAITING:
             status.started = moment(report.started) if report is not None else info.started
             if is_terminal(status.state):
                 status.ended = (moment(report.ended) if report is not None else None) or info.ended
-        return status
 
     def _set_missing(self, status: ReplicaStatus, at: tuple[int, int]) -> None:
         """Set the state of a replica whose job has no known id."""
@@ -335,14 +358,23 @@ class AppSnapshot:
             status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
             return
         requeued = "requeued" if was_started or info.was_requeued else ""
-        reason = explained(info.reason, self._system.reasons)
-        reasons = (requeued, self._system.state_of(info).meaning, reason)
-        status.reason = "; ".join(dict.fromkeys(filter(None, reasons)))
+        status.reason = self._why_waiting(info, requeued)
+
+    def _why_waiting(self, job: JobInfo, requeued: str) -> str:
+        """Return why a job waits; empty if the system does not say.
+
+        Args:
+            job: The job.
+            requeued: That the job was requeued; empty if it has not started before.
+        """
+        reason = explained(job.reason, self._system.reasons)
+        reasons = (requeued, self._system.state_of(job).meaning, reason)
+        return "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def _set_ended(
         self,
         status: ReplicaStatus,
-        info: JobInfo | None,
+        info: JobInfo,
         report: ReplicaRecord | None,
         at: tuple[int, int],
     ) -> None:
@@ -353,7 +385,7 @@ class AppSnapshot:
         if code is not None:
             status.state = AppState.SUCCEEDED if code == 0 else AppState.FAILED
             status.reason = self._record.describe_end(*at, code)
-        elif info is not None and (has_ended or info.cause or info.exit_code is not None):
+        elif has_ended or info.cause or info.exit_code is not None:
             code = info.exit_code
             is_unclean = report is not None or not has_ended
             status.state = AppState.FAILED if is_unclean else state.phase.app_state
@@ -368,10 +400,9 @@ class AppSnapshot:
         else:
             status.state, status.reason = AppState.CANCELLED, "deleted before it started"
         status.exit_code = code
-        cause = self._system.causes.get(info.cause) if info is not None else None
-        if info is not None and (cause is not None or info.reason):
-            reason = info.reason or (cause.meaning if cause is not None else "")
-            status.reason = "; ".join(dict.fromkeys(filter(None, (status.reason, reason))))
+        cause = self._system.causes.get(info.cause)
+        reason = info.reason or (cause.meaning if cause is not None else "")
+        status.reason = "; ".join(dict.fromkeys(filter(None, (status.reason, reason))))
         was_killed = code is None or code <= 0
         if cause is not None and was_killed:
             status.state = cause.app_state

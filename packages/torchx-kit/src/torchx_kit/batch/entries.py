@@ -15,7 +15,6 @@ from typing import Any
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
-from torchx_kit.jobs import submission
 from torchx_kit.jobs.arrays import element_id, split_element_id
 from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.submitter import GRACE_SECONDS, is_interrupted
@@ -56,7 +55,7 @@ class Entry:
         folder: Working directory of the jobs, which also contains the logs.
         record: Path of the app's record (:mod:`torchx_kit.jobs.records`).
         roles: The roles, in the order of the job script's table of roles.
-        submitted: Time of the submission, in epoch seconds; 0 if unknown.
+        submitted: Time of the submission, in epoch seconds; 0 for an app that the index lacks.
         cancelled: Whether the user cancelled the app.
         deleted: Whether the user deleted the app.
         complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
@@ -188,16 +187,12 @@ class Index:
     Args:
         backend: Name of the scheduler.
         entry_type: The class of the entries.
+        host: Name of the host of the apps, empty for this machine; ids of two hosts may be equal.
     """
 
-    def __init__(self, backend: str, entry_type: type[Entry] = Entry) -> None:
-        self._folder = home_path(backend, "apps")
+    def __init__(self, backend: str, entry_type: type[Entry] = Entry, host: str = "") -> None:
+        self._folder = home_path(backend, f"apps@{host}" if host else "apps")
         self.entry_type = entry_type
-
-    def use_host(self, name: str) -> None:
-        """Use the folder of the apps that were submitted on a host; ids of hosts may be equal."""
-        if name:
-            self._folder += f"@{name}"
 
     def get(self, app_id: str) -> Entry | None:
         """Return the entry of an app; None if it is missing or not valid."""
@@ -233,17 +228,6 @@ class Index:
                 " set TORCHX_HOME to a directory that you can write to"
             ) from None
 
-    def announce(self, entry: Entry) -> None:
-        """Add the entry of an app that is about to be submitted, and announce the app.
-
-        See :mod:`torchx_kit.jobs.submission`.
-
-        Raises:
-            BackendError: The index is not writable.
-        """
-        self.put(entry)
-        submission.announce(entry.app_id)
-
     def confirm(self, entry: Entry) -> Entry:
         """Replace the announced entry of an accepted app, and return the new entry."""
         found = replace(entry.confirmed(), complete=True)
@@ -251,15 +235,6 @@ class Index:
         if found.app_id != entry.app_id:
             self.remove(entry.app_id)
         return found
-
-    def withdraw(self, app_id: str) -> None:
-        """Remove an announced entry: no job of the app exists.
-
-        Raises:
-            BackendError: The entry cannot be removed.
-        """
-        self.remove(app_id)
-        submission.withdraw()
 
     def remove(self, app_id: str) -> None:
         """Remove the entry of an app; a missing entry is not an error.

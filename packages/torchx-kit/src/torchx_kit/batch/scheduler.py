@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 Opts = TypeVar("Opts", bound=Mapping[str, Any])
 
 # Maximum age of a cached listing of an array, in seconds. Callers usually describe the elements of
-# an array one after the other; the cache lets them share one query.
+# an array one after the other; the cache lets them share one query. So do the search for a job that
+# the index lacks, and its description.
 _MAX_AGE_SECONDS = 2.0
 
 
@@ -94,8 +95,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self.system = self.system_type(host, timeout, patience)
         self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
         self._host = self.system.host
-        self._index = Index(self.system_type.backend, self.entry_type)
-        self._index.use_host(self._host.name)
+        self._index = Index(self.system_type.backend, self.entry_type, self._host.name)
         super().__init__(self.system_type.backend, session_name)
 
     # Methods that submit apps.
@@ -191,14 +191,8 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return not entry.deleted if entry is not None else self.describe(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """End an app. An app that has ended or does not exist is not an error.
-
-        ``_cancel_existing`` queries an app of the index, so the app is not described before.
-        """
-        entry = self._index.get(app_id)
-        if entry is None:
-            super().cancel(app_id)
-        elif not entry.deleted:
+        """End an app. An app that has ended or does not exist is not an error."""
+        if self.exists(app_id):
             self._cancel_existing(app_id)
 
     def _delete_existing(self, app_id: str) -> None:
@@ -258,14 +252,15 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return describe_by_names(self.system, self._jobs_of_app(app_id)).get(app_id)
 
     def _described(self, entry: Entry) -> DescribeAppResponse | None:
-        """Return the description of an app or array of the index; None if it was deleted."""
+        """Return the description of an app or an array; None if it was deleted."""
         if entry.deleted:
             return None
         if entry.names:
             elements = self._described_elements(entry)
             state, message = array_state(one.state for one in elements)
             return DescribeAppResponse(entry.app_id, state, msg=message)
-        jobs = self._listing(entry) if entry.element is not None and entry.complete else None
+        is_shared = entry.element is not None or not entry.submitted
+        jobs = self._listing(entry) if is_shared and entry.complete else None
         return self._describe_all([entry], jobs=jobs)[entry.app_id]
 
     def _describe_all(
@@ -276,11 +271,12 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
         return describe_all(self.system, self._index, entries, **options)
 
-    def _listing(self, entry: Entry) -> Mapping[str, JobInfo] | None:
-        """Return the jobs of an array, from the cache if the listing is not old."""
-        return self._listings.get(
+    def _listing(self, entry: Entry) -> Mapping[str, JobInfo]:
+        """Return the jobs of an app or array, from the cache if the listing is not old."""
+        found = self._listings.get(
             entry.jobs[0], lambda _: self.system.listing(entry.jobs)[0], _MAX_AGE_SECONDS
         )
+        return found or {}
 
     def _described_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:
         """Return the descriptions of the elements of an array that were not deleted."""
@@ -363,5 +359,5 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     def _mark_as_cancelled(self, entry: Entry) -> None:
         entry.cancelled = True
         self._index.put(entry)
-        if entry.element is not None and entry.jobs:
+        if entry.jobs:
             self._listings.forget(entry.jobs[0])

@@ -12,19 +12,17 @@ from torchx_specs.model.status import AppState
 class Phase(Enum):
     """Where a job is between its submission and its end."""
 
-    #: The job waits for its start.
+    #: The job waits for its start, or is held.
     WAITING = AppState.PENDING, 1
-    #: The job waits, and does not start before its hold is released.
-    HELD = AppState.PENDING, 2
     #: The job has started, and is stopped for a while.
-    STOPPED = AppState.PENDING, 3
-    RUNNING = AppState.RUNNING, 4
+    STOPPED = AppState.PENDING, 2
+    RUNNING = AppState.RUNNING, 3
     #: The system could not start the job, and keeps it until somebody acts.
-    ERROR = AppState.FAILED, 5
-    SUCCEEDED = AppState.SUCCEEDED, 6
-    FAILED = AppState.FAILED, 7
-    CANCELLED = AppState.CANCELLED, 8
-    UNKNOWN = AppState.UNKNOWN, 9
+    ERROR = AppState.FAILED, 4
+    SUCCEEDED = AppState.SUCCEEDED, 5
+    FAILED = AppState.FAILED, 6
+    CANCELLED = AppState.CANCELLED, 7
+    UNKNOWN = AppState.UNKNOWN, 8
 
     @property
     def app_state(self) -> AppState:
@@ -32,14 +30,9 @@ class Phase(Enum):
         return self.value[0]
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether the job waits for its start."""
-        return self in (Phase.WAITING, Phase.HELD)
-
-    @property
     def is_in_queue(self) -> bool:
         """Whether the job waits or runs."""
-        return self.is_waiting or self in (Phase.STOPPED, Phase.RUNNING)
+        return self in (Phase.WAITING, Phase.STOPPED, Phase.RUNNING)
 
     @property
     def has_ended(self) -> bool:

@@ -20,6 +20,7 @@ from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, Run, Write
 from torchx_kit.jobs.records import JobRecord
+from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import own_secrets
 from torchx_specs.errors import RequestError
 
@@ -48,7 +49,8 @@ def submit(request: BatchRequest, index: Index) -> Entry:
     folder = request.folder or system.host.resolve()
     jobs = request.jobs(folder)
     entry = request.entry(folder, jobs)
-    index.announce(entry)
+    index.put(entry)
+    announce(entry.app_id)
     try:
         _run(request, entry, [job for own in jobs for job in own])
     except HostFileError as e:
@@ -58,19 +60,17 @@ def submit(request: BatchRequest, index: Index) -> Entry:
             " write to"
         ) from None
     except UnreachableError as e:
-        if not system.is_atomic:
-            _undo(system, entry, index)
+        _undo(system, entry, index)
         raise UnreachableError(
             f"{e}; {system.title} may have accepted jobs:"
             f" torchx cancel {system.backend}://torchx/{entry.app_id} deletes them"
         ) from None
     except BatchError:
-        if system.is_atomic or _undo(system, entry, index):
+        if _undo(system, entry, index):
             _forget(index, system, entry)
         raise
     except BaseException:  # Ctrl-C
-        if not system.is_atomic:
-            _undo(system, entry, index)
+        _undo(system, entry, index)
         raise
     return index.confirm(entry)
 
@@ -127,12 +127,12 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     Raises:
         BatchError: The batch system refuses a request, or cannot be reached.
     """
-    if entry.element is not None or not (entry.is_abandoned() or _may_be_complete(system, entry)):
+    if entry.element is not None or entry.has_ended:
         return entry
     # The submission may have ended since the entry was read.
     entry = index.get(entry.app_id) or entry
     is_abandoned = entry.is_abandoned()
-    if not is_abandoned and not _may_be_complete(system, entry):
+    if entry.has_ended or not (is_abandoned or system.is_atomic):
         return entry
     system.add_job_ids([entry], system.listing(None)[0].values())
     has_started = JobRecord(system.host, entry.record).has_begun()
@@ -153,18 +153,14 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     return entry
 
 
-def _may_be_complete(system: BatchSystem, entry: Entry) -> bool:
-    """Return whether an unfinished submission may have ended without its process."""
-    return system.is_atomic and not entry.has_ended
-
-
 def _forget(index: Index, system: BatchSystem, entry: Entry) -> None:
     """Remove the record and the entry of an app whose jobs were deleted.
 
     Some systems list deleted jobs. The entry then hides them, so that they are no app.
     """
     JobRecord(system.host, entry.record).remove()
-    index.withdraw(entry.app_id)
+    index.remove(entry.app_id)
+    withdraw()
     if entry.jobs:
         entry.deleted = True
         index.put(entry)
@@ -173,9 +169,13 @@ def _forget(index: Index, system: BatchSystem, entry: Entry) -> None:
 def _undo(system: BatchSystem, entry: Entry, index: Index) -> bool:
     """Delete the jobs of an interrupted submission; the app stays in the index.
 
+    Do nothing if one command submits the whole app.
+
     Returns:
         Whether all jobs were deleted. Otherwise, a warning was logged.
     """
+    if system.is_atomic:
+        return True
     entry.cancelled = True
     index.put(entry)
     try:

@@ -186,25 +186,19 @@ def read(path: str, limit: "int | None") -> bytes:
         return file.read(-1 if limit is None else limit)
 
 
-def read_files(
-    folder: str, names: "list[str]", nested: bool, limit: "int | None"
-) -> "list[list[Any]]":
-    """Return the relative paths and contents of files whose names match a pattern."""
-    found = []
-    folders = [""]
-    for prefix in folders:
-        try:
-            entries = sorted(os.listdir(to_bytes(folder + "/" + prefix)))
-        except OSError:
-            continue
-        for entry in map(to_text, entries):
-            if any(fnmatch.fnmatchcase(entry, pattern) for pattern in names):
-                try:
-                    found.append([prefix + entry, read(folder + "/" + prefix + entry, limit)])
-                except Failure:
-                    pass
-            elif nested and not prefix:
-                folders.append(entry + "/")
+def read_files(folder: str, names: "list[str]", limit: "int | None") -> "list[list[Any]]":
+    """Return the names and contents of files whose names match a pattern."""
+    found = []  # type: list[list[Any]]
+    try:
+        entries = list_names(folder)
+    except Failure:
+        return found
+    for entry in entries:
+        if any(fnmatch.fnmatchcase(entry, pattern) for pattern in names):
+            try:
+                found.append([entry, read(folder + "/" + entry, limit)])
+            except Failure:
+                pass
     return found
 
 

@@ -59,18 +59,16 @@ class Run:
 class ReadFiles:
     """Read several files of a directory; missing and unreadable files are left out.
 
-    The result is a dictionary: path relative to ``folder``, and content.
+    The result is a dictionary: name, and content.
 
     Attributes:
         folder: The directory.
         names: Shell patterns of the file names, such as ``replica-*``.
-        nested: Whether to read files also in the directories that ``folder`` contains.
         limit: The most bytes of each file.
     """
 
     folder: str
     names: Sequence[str]
-    nested: bool = False
     limit: int | None = None
 
 
@@ -87,8 +85,8 @@ def as_request(operation: Operation) -> Request:
     match operation:
         case Run(argv, stdin, env, timeout):
             return "run", (list(argv), stdin, dict(env or {}), timeout)
-        case ReadFiles(folder, names, nested, limit):
-            return "read_files", (folder, list(names), nested, limit)
+        case ReadFiles(folder, names, limit):
+            return "read_files", (folder, list(names), limit)
         case MakeDirs(path, mode):
             return "make_dirs", (path, mode)
         case Write(path, str() as text, mode):

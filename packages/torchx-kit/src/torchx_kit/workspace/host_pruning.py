@@ -104,7 +104,7 @@ def _oldest_submission(scheduler: BatchScheduler[Any] | None) -> float:
     for app in scheduler.list():
         if not is_terminal(app.state):
             entry, job = scheduler._entry(app.app_id), jobs.get(app.app_id)
-            if entry is not None:
+            if entry is not None and entry.record:
                 oldest = min(oldest, entry.submitted)
             elif job is None or scheduler.system.is_ours(job):
                 return 0.0  # it was submitted with another TORCHX_HOME

@@ -167,7 +167,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             roles = job.roles if isinstance(job, AppDef) else job
         done: dict[str, str] = {}
         for role in roles:
-            planned = _planned_build(role)
+            planned = planned_build(role)
             if planned is None or "digest" in planned:
                 continue
             image = planned["image"]
@@ -253,7 +253,7 @@ def load_builder(name: str) -> WorkspaceBuilder:
     return builder
 
 
-def _planned_build(role: Role) -> Mapping[str, str] | None:
+def planned_build(role: Role) -> Mapping[str, str] | None:
     """Return the metadata of the build that was planned for the role's image, or None."""
     planned = role.metadata.get(METADATA_KEY)
     if not isinstance(planned, Mapping) or planned.get("image") != role.image:
@@ -263,7 +263,7 @@ def _planned_build(role: Role) -> Mapping[str, str] | None:
 
 def _base_image(role: Role) -> str:
     """Return the image that a build adds the workspace to: the role's image before any build."""
-    planned = _planned_build(role)
+    planned = planned_build(role)
     return role.image if planned is None else planned["base"]
 
 

@@ -22,8 +22,9 @@ from functools import cached_property
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.records import JobRecord
+from torchx_sched_slurm import states
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
-from torchx_sched_slurm.jobs import JobId, selector
+from torchx_sched_slurm.jobs import parse_job_id, selector
 from torchx_specs.model.templates import macros
 
 #: The file, in the record of an array, with the names of the apps as JSON.
@@ -48,11 +49,14 @@ class SlurmEntry(Entry):
 
     @staticmethod
     def split_id(app_id: str) -> tuple[str, int | None]:
-        """Return the array id and the task number in an id such as ``12_3``."""
-        job_id = JobId.parse(app_id)
-        if job_id is None or not job_id.task:
-            return app_id, None
-        return str(replace(job_id, task="")), int(job_id.task)
+        """Return the array id and the task number in an id such as ``12_3``.
+
+        >>> SlurmEntry.split_id("12_3@main"), SlurmEntry.split_id("12")
+        (('12@main', 3), ('12', None))
+        """
+        app_id = parse_job_id(app_id) or app_id
+        match = re.fullmatch(r"(\d+)_(\d+)(.*)", app_id)
+        return (match[1] + match[3], int(match[2])) if match else (app_id, None)
 
     def element_id(self, index: int) -> str:
         """Return the id of a task: ``12_3@main`` for task 3 of ``12@main``."""
@@ -66,23 +70,18 @@ class SlurmEntry(Entry):
     @property
     def is_announced(self) -> bool:
         """Whether the job's number is not known yet, so that the id is the mark."""
-        return self.app_id == self.mark
+        return parse_job_id(self.app_id) is None
+
+    @property
+    def jobs(self) -> list[str]:
+        """The id of the job, or of the array of a task; empty before Slurm has accepted it."""
+        return super().jobs if self.is_announced else [self.split_id(self.app_id)[0]]
 
     def confirmed(self) -> SlurmEntry:
-        """Return the entry with the id that sbatch has printed."""
-        return self.with_id(self.jobs[0])
-
-    def with_id(self, app_id: str) -> SlurmEntry:
-        """Return the entry with the id that Slurm has chosen, instead of the mark."""
+        """Return the entry with the id that sbatch has printed, instead of the mark."""
+        (app_id,) = self.jobs
         return replace(
-            self,
-            app_id=app_id,
-            folder=self.folder.replace(macros.app_id, selector(app_id)),
-            roles=[
-                replace(role, jobs=[] if number else [app_id])
-                for number, role in enumerate(self.roles)
-            ],
-            complete=True,
+            self, app_id=app_id, folder=self.folder.replace(macros.app_id, selector(app_id))
         )
 
     def log(self, role: int, k: int) -> str:
@@ -162,18 +161,26 @@ class SlurmRecord(JobRecord):
                 found = next(filter(None, starts), None)
         return found.job.partition("_")[0] if found else ""
 
-    def ending(self) -> dict[str, str]:
-        """Return the fields of ``scontrol show job``, which the script queried when the job ended.
-
-        The dict is empty if the script did not query the job.
-        """
-        line = self.text("ending").partition("\n")[0]
-        return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
+    def has_ending(self) -> bool:
+        """Return whether the script has queried the job when it ended."""
+        return bool(self.text("ending").strip())
 
     def cause(self) -> str:
-        """Return the state of Slurm that srun's messages show, or an empty string."""
+        """Return the state in which Slurm has ended the job; empty if the job ended by itself.
+
+        The messages of srun show the cause; otherwise, the script's query does. If neither shows
+        one, a user ended the job, and the state is CANCELLED.
+        """
         text = self.text("srun")
-        return next((name for name, pattern in _CAUSES.items() if re.search(pattern, text)), "")
+        for name, pattern in _CAUSES.items():
+            if re.search(pattern, text):
+                return name
+        line = self.text("ending").partition("\n")[0]
+        fields = dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
+        if fields.get("JobState", "RUNNING") == "RUNNING":
+            return ""
+        name = "TIMEOUT" if fields.get("Reason") == "TimeLimit" else fields["JobState"]
+        return name if name in states.FAILURES else "CANCELLED"
 
     def folder(self) -> str:
         """Return the directory that contains the logs."""
@@ -201,10 +208,6 @@ class SlurmRecord(JobRecord):
 
     def _submission_folder(self) -> str:
         return posixpath.dirname(posixpath.dirname(self.path))
-
-    def end_files(self, role: int, k: int) -> list[str]:
-        """Return the paths of the files that change when a replica or the job ends."""
-        return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
 
     def names(self) -> list[str]:
         """Return the names of the apps of an array; an empty list if the record has none."""

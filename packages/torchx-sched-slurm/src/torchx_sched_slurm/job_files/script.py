@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from torchx_kit.jobs.arrays import copy_commands
-from torchx_kit.jobs.attempts import AttemptRules
+from torchx_kit.jobs.attempts import AttemptRules, attempt_rules
 from torchx_kit.scripts.attempt_script import REFUSED, attempt_functions, torchrun_signals
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
     comment_lines,
-    env_command,
     role_functions,
     role_table,
 )
@@ -29,6 +29,10 @@ from torchx_kit.scripts.shell import quote_around, quote_ascii
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
+from torchx_specs.version import __version__
+
+if TYPE_CHECKING:
+    from torchx_sched_slurm.request import SlurmBatchRequest
 
 #: Name of the directory that contains the records of jobs, in the directory of the logs.
 RECORDS = ".torchx-slurm"
@@ -49,36 +53,15 @@ WORK_FOLDER = "\0folder\0"
 SECRETS = "\0secrets\0"
 
 
-def command_lines(
-    entrypoint: str,
-    args: Iterable[str],
-    env: Mapping[str, str],
-    img_root: str,
-    prefix: Iterable[str] = (),
-    *,
-    mask: bool = False,
-) -> list[str]:
-    """Return the lines of the shell function that runs a role.
+def role_quoting(img_root: str) -> RoleQuoting:
+    """Return the quoting of a role's arguments and variables in the function that runs the role.
 
     Args:
-        entrypoint: The program.
-        args: Arguments of the program; they may contain macros.
-        env: Environment variables; the values may contain macros.
         img_root: Value of the macro ``${img_root}``; it may contain the macro ``${app_id}``.
-        prefix: Command line that precedes the program, for example to run it in a container.
-        mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
-
-    Raises:
-        RequestError: An argument or environment variable cannot be passed to a process.
     """
     root = img_root.replace(macros.app_id, _JOB)
     values = macros.Values(root, _JOB, _REPLICA, ENV_RANK0_HOST)
-    quoting = RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
-    exports, env_args = quoting.exports(env, mask=mask)
-    words = [quote_ascii(word) for word in prefix]
-    program = quoting.command(entrypoint, args, mask=mask, in_container=bool(words))
-    command = [*words, *env_command(env_args, entrypoint), *program]
-    return [*exports, " ".join(["exec", "--", *command])]
+    return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
 
 
 def option(name: str, value: str | None) -> str:
@@ -115,88 +98,61 @@ def srun_options(opts: Mapping[str, str | None]) -> str:
 
 
 def render(
-    *,
-    header: Iterable[str],
-    directives: str,
-    roles: Iterable[tuple[int, int, str]],
-    commands: Iterable[list[str]],
-    srun: str,
-    max_retries: int,
-    record: str | None,
-    job_dir: str | None = None,
-    snapshot: str | None = None,
-    setup: Iterable[str] = (),
-    setup_replicas: bool = False,
-    interface: str = "",
-    mounts_secrets: bool = False,
-    is_array: bool = False,
-    notice: str | None = None,
-    rules: AttemptRules | None = None,
-    resume_dir: str | None = None,
+    request: SlurmBatchRequest, directives: str, srun: str, commands: Iterable[list[str]]
 ) -> str:
     """Return the script.
 
     Args:
-        header: Lines of the comment at the top of the script.
+        request: The request.
         directives: Directives for sbatch.
-        roles: For each role: number of replicas, how often a failed replica is restarted in place,
-            and name in log file names.
-        commands: The lines of each role's function.
         srun: Command line of srun.
-        max_retries: How many times the job is requeued if it fails.
-        record: Directory of the job's record; None means a directory named by the job's number.
-        job_dir: Absolute path of the directory that the job creates and runs in. It contains the
-            macro ``${app_id}``. None means the directory that contains :data:`RECORDS`.
-        snapshot: Directory whose content the job copies to ``job_dir``.
-        setup: Lines of bash that run before srun.
-        setup_replicas: Whether each replica runs these lines instead.
-        interface: The network interface, or the network with its prefix length, whose address of
-            the first node is ``TORCHX_RANK0_HOST``; empty for a default.
-        mounts_secrets: Whether an option of srun contains the placeholder :data:`SECRETS`.
-        is_array: Whether the job is an array, whose tasks have records of their own in ``record``
-            and commands of their own (:mod:`torchx_kit.jobs.arrays`).
-        notice: The option ``signal`` of a job that starts again after preemptions, time limits and
-            exit code 75; None for any other job.
-        rules: When such a job starts again.
-        resume_dir: The folder that all attempts share; it may contain the macro ``${app_id}``.
+        commands: The lines of each role's function.
 
     Raises:
         RequestError: ``job_dir`` or a line of ``setup`` cannot be written to a script.
     """
-    roles = list(roles)
+    opts, record, rules = request.opts, request.record, attempt_rules(request.opts)
+    roles = [role for group in request.groups() for role in group]
+    table = [(role.num_replicas, role.max_retries, role.name) for role in roles]
+    snapshots = list(dict.fromkeys(role.snapshot for role in roles if role.snapshot))
+    setup, is_array = opts.setup or [], bool(request.elements)
+    mounts = "".join(role.srun_opts.get("container-mounts") or "" for role in roles)
+    notice = roles[0].sbatch_opts.get("signal") or ""
     place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
-    if is_array:
-        place = _ARRAY_PLACE.format(array=place)
-    else:
-        place = _PLACE.format(record=place)
     return _SCRIPT.format(
-        header=comment_lines(header),
+        header=comment_lines(
+            [
+                f"Generated by TorchX {__version__}",
+                "Run with: " + " ".join(request.cmd),
+                *(f"torchx run copies the workspace to {snapshot}" for snapshot in snapshots),
+            ]
+        ),
         directives=directives,
-        table=role_table(roles),
-        functions=role_functions(roles, commands),
+        table=role_table(table),
+        functions=role_functions(table, commands),
         srun=srun,
-        max_retries=max_retries,
-        place=place,
+        max_retries=request.max_retries,
+        place=(_ARRAY_PLACE if is_array else _PLACE).format(record=place),
         load_task=_LOAD_TASK if is_array else "",
         task=f"\n{copy_commands('$SLURM_ARRAY_TASK_ID')}" if is_array else "",
-        job_dir=_job_dir_lines(job_dir, snapshot) if job_dir else "",
-        setup=_setup_lines([] if setup_replicas else list(setup)),
-        rank0=_INTERFACE.format(name=interface) if interface else _RANK0,
-        secrets=_SECRETS if mounts_secrets else "",
-        attempt=_attempt_lines(notice, rules, resume_dir) if notice and rules else "",
-        mark=_MARK_ATTEMPT if notice else "",
-        end=_END_ATTEMPT if notice else _END,
-        usr1=_LIMIT_TRAP if notice else _USR1_TRAP,
-        total=_TOTAL_TIMER if notice else "",
+        job_dir=_job_dir_lines(request.job_dir, snapshots) if request.moves else "",
+        setup=_setup_lines([] if opts.setup_replicas else setup),
+        rank0=_INTERFACE.format(name=opts.interface) if opts.interface else _RANK0,
+        secrets=_SECRETS if SECRETS in mounts else "",
+        attempt=_attempt_lines(notice, rules, opts.resume_dir) if rules else "",
+        mark=_MARK_ATTEMPT if rules else "",
+        end=_END_ATTEMPT if rules else _END,
+        usr1=_LIMIT_TRAP if rules else _USR1_TRAP,
+        total=_TOTAL_TIMER if rules else "",
         refused=REFUSED,
-        term=_EXPECT_KILL_TRAP if notice else _TERM_TRAP,
-        run_replica=RUN_REPLICA + render_setup(setup if setup_replicas else ()),
+        term=_EXPECT_KILL_TRAP if rules else _TERM_TRAP,
+        run_replica=RUN_REPLICA + render_setup(setup if opts.setup_replicas else ()),
     )
 
 
-def _job_dir_lines(job_dir: str, snapshot: str | None) -> str:
-    path = quote_around(job_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
-    copy = f"cp -a -- {quote_ascii(snapshot)}/. " if snapshot else "mkdir -- "
+def _job_dir_lines(job_dir: str | None, snapshots: list[str]) -> str:
+    path = quote_around(job_dir or "", {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
+    copy = f"cp -a -- {quote_ascii(snapshots[0])}/. " if snapshots else "mkdir -- "
     return _JOB_DIR.format(path=path, copy=copy)
 
 
@@ -222,7 +178,7 @@ tx_record={record}
 tx_base=${{tx_record%/*/*}}
 tx_job=$SLURM_JOB_ID"""
 _ARRAY_PLACE = """\
-tx_array={array}
+tx_array={record}
 tx_record=$tx_array/$SLURM_ARRAY_TASK_ID
 tx_base=${{tx_array%/*/*}}
 tx_job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"""
