@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.descriptions import listed
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.client import Clients
@@ -14,7 +15,7 @@ from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDryRunInfo
-from torchx_specs.schedulers.api import Scheduler, T
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, T
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 
 if TYPE_CHECKING:
@@ -132,6 +133,19 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
             )
         return job
 
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Return the description of an app, or None if it does not exist.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        job = self.find_job(app_id)
+        return None if job is None else self._describe_job(app_id, job)
+
+    def _listed(self, described: DescribeAppResponse, name: str) -> ListAppResponse:
+        """Return the item of a list for the description of an app with this name."""
+        return listed(described, f"{self.name}://{self.session_name}/{described.app_id}", name)
+
     @property
     def app_logs(self) -> CloudWatchLogs:
         """Reads logs in CloudWatch."""
@@ -151,6 +165,10 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Return the job of an app; see :meth:`find_job`."""
 
     @abstractmethod
+    def _describe_job(self, app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
+        """Return the description of an app whose job is known."""
+
+    @abstractmethod
     def _end(self, job: Mapping[str, Any]) -> None:
         """End a job; one that has ended is not an error."""
 
@@ -159,8 +177,8 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Return whether TorchX submitted a job."""
 
     @abstractmethod
-    def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:
-        """Return the log of a replica, or None if the app does not exist.
+    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
+        """Return the log of a replica.
 
         Raises:
             RequestError: The role or replica does not exist.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex, split_lines
@@ -53,7 +54,9 @@ class NoLogError(AwsError):
         group: Whether the log group is missing, not only the log stream.
     """
 
-    group = False
+    def __init__(self, error: AwsError, group: bool) -> None:
+        super().__init__(str(error), error.code)
+        self.group = group
 
 
 class LogStream:
@@ -81,9 +84,9 @@ class LogStream:
         self.stream = stream
         self._clients = clients
         self.mark = mark
-        self._since = to_milliseconds(since) if since is not None else None
+        self._since = 0 if since is None else to_milliseconds(since)
         # Event times are whole milliseconds, so round up to keep the last millisecond's events.
-        self._until = to_milliseconds(until, round_up=True) if until is not None else None
+        self._until = inf if until is None else to_milliseconds(until, round_up=True)
         self._token: str | None = None
         # If the token expires, reading continues from the time of the last event. Several events
         # may have that time, and events have no ids, so count the events read with that time.
@@ -106,7 +109,7 @@ class LogStream:
         """
         for event in self._events():
             time_ms = event["timestamp"]
-            if (self._since or 0) <= time_ms and (self._until is None or time_ms < self._until):
+            if self._since <= time_ms < self._until:
                 if self.mark:
                     yield self.mark
                     self.mark = ""
@@ -122,7 +125,7 @@ class LogStream:
             NoLogError: The group or stream does not exist.
             AwsError: AWS refused the request or did not answer.
         """
-        if self._until is not None and self._until <= (self._since or 0):
+        if self._until <= self._since:
             return []
         found: deque[str] = deque()
         self._last_time, self._last_count = -1, 0
@@ -156,10 +159,10 @@ class LogStream:
         Args:
             now: The time, in seconds since 1970.
         """
-        return self._until is not None and now * 1000 >= self._until
+        return now * 1000 >= self._until
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        if self._until is not None and self._until <= (self._since or 0):
+        if self._until <= self._since:
             return
         skip = self._last_count if self._token is None else 0
         while True:
@@ -209,12 +212,12 @@ class LogStream:
         if token is not None:
             parameters["nextToken"] = token
         elif backward:
-            self._start = self._since or 0
+            self._start = self._since
         else:
-            self._start = max(self._since or 0, self._last_time)
+            self._start = max(self._since, self._last_time)
         if self._start > 0:
             parameters["startTime"] = self._start
-        if self._until is not None:
+        if self._until < inf:
             parameters["endTime"] = self._until
         try:
             with aws_errors(f"read the log {self.group} {self.stream}"):
@@ -224,9 +227,7 @@ class LogStream:
         except AwsError as e:
             if e.code != "ResourceNotFoundException":
                 raise
-            missing = NoLogError(str(e), e.code)
-            missing.group = "group" in str(e.__cause__)
-            raise missing from e
+            raise NoLogError(e, group="group" in str(e.__cause__)) from e
         return page
 
 
@@ -237,8 +238,7 @@ def _event_lines(event: Mapping[str, Any]) -> list[str]:
 
 def follow(
     clients: Clients,
-    streams: Callable[[], list[LogStream]],
-    ended_at: Callable[[], float | None],
+    poll: Callable[[], tuple[float | None, list[LogStream]]],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.time,
     *,
@@ -253,10 +253,9 @@ def follow(
 
     Args:
         clients: The boto3 clients to use.
-        streams: Function that returns the streams to read, in order. Each call must return the same
-            objects as the call before, and may append new ones.
-        ended_at: Function that returns the job's end in seconds since 1970, or None while the job
-            may still log lines.
+        poll: Function that returns the job's end in seconds since 1970, or None while the job may
+            still log lines, and the streams to read, in order. Each call must return the same
+            streams as the call before, and may append new ones.
         sleep: Function that waits for a number of seconds.
         clock: Function that returns the time in seconds since 1970.
         log_delay: How long the last log lines may take to arrive after the job's end, in seconds.
@@ -284,7 +283,7 @@ def follow(
         left = longest
         try:
             # Query the end before reading, so that no line written before the end is missed.
-            ended = ended_at()
+            ended, streams = poll()
             now = clock()
             if ended is None:
                 ran = True
@@ -292,9 +291,8 @@ def follow(
                 observed_end = now  # AWS's clock may differ from clock()
             wait_from = ended if observed_end is None else observed_end
             done = wait_from is not None and now >= wait_from + log_delay
-            current = streams()
-            past = bool(current) and all(s.is_past(now - log_delay) for s in current)
-            for stream in current:
+            past = bool(streams) and all(s.is_past(now - log_delay) for s in streams)
+            for stream in streams:
                 try:
                     for line in stream.lines():
                         backoff.reset()
@@ -340,55 +338,39 @@ class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
                 f"{scheduler.backend} cannot show {query.streams.value} alone: CloudWatch stores"
                 " stdout and stderr together; request the combined output"
             )
-        log = scheduler._log(app_id, role, k)
-        if log is None:
+        job = scheduler.find_job(app_id)
+        if job is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        lines = log.lines(query, scheduler._log_delay, closing)
+        lines = scheduler._log(app_id, job, role, k).lines(query, closing, scheduler._log_delay)
         return filter_regex(query.regex, lines) if query.regex else lines
 
 
-class ReplicaLog(ABC):
+@dataclass(frozen=True)
+class ReplicaLog:
     """The log of one replica: one log stream for each attempt.
 
-    Args:
+    Attributes:
         clients: The boto3 clients to use.
         group: Name of the log group.
+        poll: Function that queries the job. It returns the replica's end in seconds since 1970, or
+            None while the replica may still log lines, and the names of the replica's log streams
+            in the order of its attempts. A later call may leave out names of an earlier call.
     """
 
-    def __init__(self, clients: Clients, group: str) -> None:
-        self._clients = clients
-        self._group = group
-
-    @abstractmethod
-    def ended_at(self) -> float | None:
-        """Return the replica's end in seconds since 1970, or None while it may still log lines.
-
-        Implementations poll the job.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-
-    @abstractmethod
-    def stream_names(self) -> Iterable[str]:
-        """Return the names of the replica's log streams, in the order of its attempts.
-
-        A later call may leave out names that an earlier call has returned.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
+    clients: Clients
+    group: str
+    poll: Callable[[], tuple[float | None, Iterable[str]]]
 
     def lines(
-        self, query: LogQuery, log_delay: float = LOG_DELAY, closing: Closing | None = None
+        self, query: LogQuery, closing: Closing, log_delay: float = LOG_DELAY
     ) -> Iterator[str]:
         """Yield the lines, each with its newline.
 
         Args:
             query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
+            closing: Ends a followed log when the scheduler is closed.
             log_delay: How long the last log lines may take to arrive after the replica's end, in
                 seconds.
-            closing: Ends a followed log when the scheduler is closed.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -396,30 +378,28 @@ class ReplicaLog(ABC):
         """
         known: dict[str, LogStream] = {}
 
-        def streams() -> list[LogStream]:
-            for name in self.stream_names():
+        def poll() -> tuple[float | None, list[LogStream]]:
+            ended, names = self.poll()
+            for name in names:
                 if name not in known:
                     has_mark = known and query.attempts and query.regex is None
                     known[name] = LogStream(
-                        self._clients,
-                        self._group,
+                        self.clients,
+                        self.group,
                         name,
                         query.since,
                         query.until,
                         attempt_mark(len(known) + 1) if has_mark else "",
                     )
-            return list(known.values())
+            return ended, list(known.values())
 
         if query.last is not None:
-            yield from _read_last(streams(), query.last, query.should_tail)
+            yield from _read_last(poll()[1], query.last, query.should_tail)
         if query.should_tail:
-            closing = closing or Closing()
-            lines = follow(
-                self._clients, streams, self.ended_at, closing.sleep, log_delay=log_delay
-            )
+            lines = follow(self.clients, poll, closing.sleep, log_delay=log_delay)
             yield from closing.until_closed(lines)
         elif query.last is None:
-            yield from read_streams(streams())
+            yield from read_streams(poll()[1])
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:

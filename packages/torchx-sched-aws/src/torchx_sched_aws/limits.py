@@ -34,22 +34,18 @@ def maximum(path: str) -> int:
 
 def is_valid(text: str, path: str) -> bool:
     """Return whether a text is valid at a place in the request."""
-    return not list(limit_problems(text, path))
+    return not list(limit_problems(text, path, path))
 
 
-def limit_problems(
-    value: object, path: str, name: str = "", names: Mapping[str, str] | None = None
-) -> Iterator[str]:
+def limit_problems(value: object, path: str, name: str) -> Iterator[str]:
     """Yield why SageMaker does not accept a value or the values in it, one line each.
 
     Args:
         value: The value.
         path: The value's place in the request, such as ``ResourceConfig.VolumeSizeInGB``, ``Tags``,
             ``Tags[]``, ``Environment{name}`` or ``Environment{value}``.
-        name: What messages call the value (default: ``path``).
-        names: What messages call the values in it, by their place.
+        name: What messages call the value.
     """
-    name = name or (names or {}).get(path, path)
     limit = _LIMITS.get(path, {})
     if isinstance(value, str):
         # Values of maps and tags may be secrets.
@@ -62,14 +58,14 @@ def limit_problems(
             yield f"{len(value)} {name}; SageMaker allows {limit['max']}"
         if isinstance(value, list):
             for item in value:
-                yield from limit_problems(item, f"{path}[]", names=names)
+                yield from limit_problems(item, f"{path}[]", name)
         elif f"{path}{{name}}" in _LIMITS:
             for key, item in value.items():
                 yield from limit_problems(key, f"{path}{{name}}", f"{name}: the key")
                 yield from limit_problems(item, f"{path}{{value}}", f"{name}['{key:.60}']")
         else:
             for key, item in value.items():
-                yield from limit_problems(item, f"{path}.{key}".lstrip("."), names=names)
+                yield from limit_problems(item, f"{path}.{key}", f"{name}: {key}")
 
 
 def range_problems(value: int, name: str, limit: Mapping[str, int]) -> Iterator[str]:

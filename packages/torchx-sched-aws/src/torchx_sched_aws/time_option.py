@@ -24,12 +24,8 @@ def apply_time(opts: Any, native: str) -> None:
 
 def time_problems(opts: Any, native: str) -> Iterator[str]:
     """Yield the problem of the option ``time``; the arguments are those of :func:`apply_time`."""
-    if not opts.time:
-        return
     try:
-        seconds = math.ceil(limit_option("time", opts.time))
+        if opts.time and opts[native] != math.ceil(limit_option("time", opts.time)):
+            yield f"option time={opts.time} contradicts {native}={opts[native]}; give one of them"
     except RequestError as e:
         yield from e.problems
-        return
-    if opts[native] != seconds:
-        yield f"option time={opts.time} contradicts {native}={opts[native]}; give one of them"

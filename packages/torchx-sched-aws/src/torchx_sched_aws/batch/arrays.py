@@ -126,18 +126,13 @@ def make_arrays(elements: Sequence[Element]) -> Iterator[tuple[BatchJob | None, 
     first = 0
     while first < len(elements):
         part = elements[first : first + MOST_CHILDREN]
-        job = _make_array(part[:1], shared)
-        size = json_size(job.job_def) + _RESERVED_BYTES
-        count = 1
-        for index, element in enumerate(part[1:], 1):
-            # A child's id may be a few characters longer than the name of a single job.
-            script = _script(element, f"{element.job_name}.{index}", shared)
-            size += json_size(script) + 2
-            if size > MAX_DEFINITION_BYTES:
-                break
-            count += 1
-        yield (_make_array(part[:count], shared), count) if count > 1 else (None, 1)
-        first += count
+        job = _make_array(part, shared)
+        most = MAX_DEFINITION_BYTES - _RESERVED_BYTES
+        while len(part) > 1 and (size := json_size(job.job_def)) > most:
+            part = part[: max(1, len(part) * most // size)]
+            job = _make_array(part, shared)
+        yield job if len(part) > 1 else None, len(part)
+        first += len(part)
 
 
 def _make_array(elements: Sequence[Element], shared: Mapping[str, str]) -> BatchJob:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_sched_aws.limits import range_problems
-from torchx_sched_aws.tags import current_user, make_tags
+from torchx_sched_aws.tags import current_user, make_tags, tag_problems
 from torchx_sched_aws.time_option import apply_time, time_problems
-from torchx_specs.errors import RequestError, nearest
+from torchx_specs.errors import nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
@@ -119,10 +119,7 @@ def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
     yield from option_problems(opts)
     if len(app.roles) > MAX_ROLES:
         yield f"the app has {len(app.roles)} roles; a Batch job has at most {MAX_ROLES} node groups"
-    try:
-        make_tags(app.name, opts.user, app.metadata)
-    except RequestError as e:
-        yield from e.problems
+    yield from tag_problems(make_tags(app.name, opts.user, app.metadata))
     for role in app.roles:
         yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
         for name in opts.secrets or ():
@@ -141,12 +138,7 @@ def _role_problems(role: Role) -> Iterator[str]:
     for name in role.env:
         if name.startswith(RESERVED_PREFIX):
             yield f"env['{name}']: Batch reserves variables that begin with {RESERVED_PREFIX}"
-    yield from _resource_problems(role.resource)
-    for mount in role.mounts:
-        yield from _mount_problems(mount)
-
-
-def _resource_problems(resource: Resource) -> Iterator[str]:
+    resource = role.resource
     if resource.memMB < MIN_MEMORY_MB:
         yield (
             f"its resource has memMB={resource.memMB}, Batch needs {MIN_MEMORY_MB} or more; set"
@@ -154,19 +146,15 @@ def _resource_problems(resource: Resource) -> Iterator[str]:
         )
     if resource.gpu != int(resource.gpu):
         yield f"its resource has gpu={resource.gpu}; Batch needs a whole number"
+    for mount in role.mounts:
+        yield from _mount_problems(mount)
 
 
 def _mount_problems(mount: object) -> Iterator[str]:
-    if isinstance(mount, DeviceMount):
-        if not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys():
-            yield (
-                f"device '{mount.src_path}' has permissions '{mount.permissions}'; use one or more"
-                " of r, w and m"
-            )
-        paths = [mount.src_path, mount.dst_path]
-    elif isinstance(mount, BindMount):
-        paths = [mount.src_path, mount.dst_path]
-    elif isinstance(mount, VolumeMount):
+    if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
+        yield f"{mount!r:.99} is not a BindMount, VolumeMount or DeviceMount"
+        return
+    if isinstance(mount, VolumeMount):
         paths = [mount.dst_path]
         if not _EFS.fullmatch(mount.src):
             yield (
@@ -174,8 +162,14 @@ def _mount_problems(mount: object) -> Iterator[str]:
                 " fs-12345678:/folder or fs-12345678:fsap-12345678"
             )
     else:
-        yield f"{mount!r:.99} is not a BindMount, VolumeMount or DeviceMount"
-        return
+        paths = [mount.src_path, mount.dst_path]
+    if isinstance(mount, DeviceMount) and (
+        not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys()
+    ):
+        yield (
+            f"device '{mount.src_path}' has permissions '{mount.permissions}'; use one or more"
+            " of r, w and m"
+        )
     for path in paths:
         if not os.path.isabs(path):
             yield f"mount path '{path}' is not absolute"

@@ -309,38 +309,33 @@ def _container(
     single = role.num_replicas == 1
     template = RoleTemplate(role)
 
-    def rendered(app_id: str) -> tuple[list[str], dict[str, str]]:
-        values = macros.Values("", app_id, "0" if single else placeholder, ENV_MAIN_NODE)
-        variables = template.env(values)
-        variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
-        if opts.resume_dir:
-            variables[ENV_TORCHX_RESUME_DIR] = opts.resume_dir.replace(macros.app_id, app_id)
-        # Batch drops variables with an empty value, and all replicas share one environment.
-        by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
-        argv = [role.entrypoint, *template.args(values)]
-        command = batch_command(argv, by_env, placeholder, first_node)
-        plain = {k: v for k, v in variables.items() if k not in by_env}
-        plain[ENV_TORCHX_ROLE_IDX] = str(index)
-        plain[ENV_TORCHX_ROLE_NAME] = role.name
-        return command, plain
-
-    command, variables = rendered(name)
+    values = macros.Values("", name, "0" if single else placeholder, ENV_MAIN_NODE)
+    variables = template.env(values)
+    variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
+    if opts.resume_dir:
+        variables[ENV_TORCHX_RESUME_DIR] = opts.resume_dir.replace(macros.app_id, name)
+    # Batch drops variables with an empty value, and all replicas share one environment.
+    by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
+    argv = [role.entrypoint, *template.args(values)]
+    command = batch_command(argv, by_env, placeholder, first_node)
+    variables = {k: v for k, v in variables.items() if k not in by_env}
+    variables[ENV_TORCHX_ROLE_IDX] = str(index)
+    variables[ENV_TORCHX_ROLE_NAME] = role.name
     override: dict[str, Any] = {}
     if overridden:
-        # The definition keeps all values that do not depend on the app id.
-        fixed_command, fixed = rendered(macros.app_id)
+        # The definition keeps all values that do not depend on the job's name, which is unique.
         varying = {
             key: value
             for key, value in variables.items()
             if not is_secret_reference(value)
-            and (value != fixed[key] or (key.startswith(_VARYING) and key not in _OWN_VARIABLES))
+            and (name in value or (key.startswith(_VARYING) and key not in _OWN_VARIABLES))
         }
+        variables = {key: value for key, value in variables.items() if key not in varying}
         if varying:
             override["environment"] = environment(varying)
-        if command != fixed_command:
+        if any(name in text for text in command):
             override["command"] = command
-        command = fixed_command
-        variables = {key: value for key, value in variables.items() if key not in varying}
+            command = [text.replace(name, macros.app_id) for text in command]
     log: dict[str, Any] = {"logDriver": "awslogs"}
     if opts.log_group:
         log["options"] = {"awslogs-group": opts.log_group}
