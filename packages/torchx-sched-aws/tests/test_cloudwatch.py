@@ -19,7 +19,6 @@ from torchx_sched_aws.cloudwatch import (
     ReplicaLog,
     _read_last,
     follow,
-    read_streams,
     to_milliseconds,
 )
 from torchx_specs.schedulers.closing import Closing
@@ -337,13 +336,13 @@ def test_missing_stream_is_empty_and_missing_group_is_an_error(
     clients: Clients, logs: LogsDouble
 ) -> None:
     stream = LogStream(clients, GROUP, "none")
-    assert list(read_streams([stream])) == []
+    assert list(stream.lines()) == []
     job = Job(lambda: job.end())
     assert list(followed(job, clients, stream)) == []
     missing = client_error("ResourceNotFoundException", "The specified log group does not exist.")
     logs.errors.append(missing)
     with pytest.raises(NoLogError, match=f"cannot read the log {GROUP}.*group does not exist"):
-        list(read_streams([stream]))
+        list(stream.lines())
     logs.errors.extend([missing] * 100)
     job = Job(lambda: job.end())
     with pytest.raises(NoLogError):
@@ -354,8 +353,7 @@ def test_missing_stream_is_empty_and_missing_group_is_an_error(
 def test_streams_are_read_in_order(clients: Clients, logs: LogsDouble) -> None:
     logs.put("one", (9, "a"))
     logs.put("two", (1, "b"))
-    streams = [LogStream(clients, GROUP, name) for name in ("one", "none", "two")]
-    assert list(read_streams(streams)) == ["a\n", "b\n"]
+    assert lines_of_attempts(clients, LogQuery()) == ["a\n", "b\n"]
 
 
 @pytest.mark.parametrize("last", [0, 1, 3, 7, 99, 250, 1_000])

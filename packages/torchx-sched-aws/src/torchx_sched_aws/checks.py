@@ -71,23 +71,27 @@ def check_batch(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     session = _usable_session()
     if session is None:
         return  # check_credentials reports the problem
+    wanted = str(cfg.get("queue") or "")
     try:
-        batch = _client(session, "batch")
-        wanted = str(cfg.get("queue") or "")
-        query = {"jobQueues": [wanted]} if wanted else {}
         with aws_errors("list the job queues"):
-            queues = batch.describe_job_queues(**query)["jobQueues"]
-            if wanted and not queues:
-                names = [q["jobQueueName"] for q in batch.describe_job_queues()["jobQueues"]]
-                yield describe_missing("job queue", wanted, names, "queue")
-        yield from _check_queues(queues, wanted)
+            pages = _client(session, "batch").get_paginator("describe_job_queues").paginate()
+            queues = [queue for page in pages for queue in page["jobQueues"]]
+        found = [q for q in queues if wanted in ("", q["jobQueueName"], q["jobQueueArn"])]
+        if found:
+            yield from _check_queues(found, bool(wanted))
+        elif wanted:
+            names = [queue["jobQueueName"] for queue in queues]
+            yield describe_missing("job queue", wanted, names, "queue")
+        else:
+            remedy = "create one, or set another region"
+            yield warning("the account has no job queue in this region", remedy)
     except AwsError as e:
         yield _failed(e)
     for option in ("job_role_arn", "execution_role_arn"):
         yield from _check_role(session, option, str(cfg.get(option) or ""))
 
 
-def _check_queues(queues: list[dict[str, Any]], wanted: str) -> Iterator[CheckResult]:
+def _check_queues(queues: list[dict[str, Any]], is_wanted: bool) -> Iterator[CheckResult]:
     problems = [
         f"job queue {queue['jobQueueName']} is {queue['state']} and {queue['status']}"
         f" {queue.get('statusReason', '')}".strip()
@@ -96,14 +100,9 @@ def _check_queues(queues: list[dict[str, Any]], wanted: str) -> Iterator[CheckRe
     ]
     remedy = "enable the queue, or correct its compute environments, in the console of AWS Batch"
     for problem in problems:
-        yield error(problem, remedy) if wanted else warning(problem, remedy)
-    if queues and not problems:
-        names = ", ".join(queue["jobQueueName"] for queue in queues)
-        yield ok(f"job queues: {names}")
-    if not queues and not wanted:
-        yield warning(
-            "the account has no job queue in this region", "create one, or set another region"
-        )
+        yield error(problem, remedy) if is_wanted else warning(problem, remedy)
+    if not problems:
+        yield ok(f"job queues: {', '.join(queue['jobQueueName'] for queue in queues)}")
 
 
 def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:

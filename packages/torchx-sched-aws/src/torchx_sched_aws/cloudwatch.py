@@ -48,19 +48,11 @@ logger = logging.getLogger(__name__)
 
 
 class NoLogError(AwsError):
-    """The log group or log stream does not exist.
-
-    Attributes:
-        group: Whether the log group is missing, not only the log stream.
-    """
-
-    def __init__(self, error: AwsError, group: bool) -> None:
-        super().__init__(str(error), error.code)
-        self.group = group
+    """The log group does not exist."""
 
 
 class LogStream:
-    """One log stream; each read continues after the previous one.
+    """One log stream; each read continues after the previous one. A missing stream is empty.
 
     Args:
         clients: The boto3 clients to use.
@@ -103,7 +95,7 @@ class LogStream:
         """Yield the unread lines, each with its newline.
 
         Raises:
-            NoLogError: The group or stream does not exist.
+            NoLogError: The log group does not exist.
             AwsError: AWS refused the request or did not answer. The next call continues with the
                 first unread line.
         """
@@ -122,7 +114,7 @@ class LogStream:
             last: Maximum number of lines.
 
         Raises:
-            NoLogError: The group or stream does not exist.
+            NoLogError: The log group does not exist.
             AwsError: AWS refused the request or did not answer.
         """
         if self._until <= self._since:
@@ -227,7 +219,9 @@ class LogStream:
         except AwsError as e:
             if e.code != "ResourceNotFoundException":
                 raise
-            raise NoLogError(e, group="group" in str(e.__cause__)) from e
+            if "group" in str(e.__cause__):
+                raise NoLogError(str(e), e.code) from e
+            return {"events": []}
         return page
 
 
@@ -311,7 +305,7 @@ def follow(
             continue
         warned = False
         if done or past:
-            if missing is not None and missing.group:
+            if missing is not None:
                 raise missing
             return
         if wait_from is not None:  # sleep at most until the time of the last poll
@@ -399,7 +393,8 @@ class ReplicaLog:
             lines = follow(self.clients, poll, closing.sleep, log_delay=log_delay)
             yield from closing.until_closed(lines)
         elif query.last is None:
-            yield from read_streams(poll()[1])
+            for stream in poll()[1]:
+                yield from stream.lines()
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
@@ -417,8 +412,8 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
             break
         try:
             lines = stream.read_last(last)
-        except NoLogError as e:
-            if e.group and not follow:
+        except NoLogError:
+            if not follow:
                 raise
             continue
         last -= len(lines)
@@ -427,21 +422,6 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
         if stream.has_begun:
             stream.mark = ""
     return [line for lines in reversed(found) for line in lines]
-
-
-def read_streams(streams: list[LogStream]) -> Iterator[str]:
-    """Yield the lines of the streams in order; a missing stream has no lines.
-
-    Raises:
-        NoLogError: The log group does not exist.
-        AwsError: AWS refused the request or did not answer.
-    """
-    for stream in streams:
-        try:
-            yield from stream.lines()
-        except NoLogError as e:
-            if e.group:
-                raise
 
 
 def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:

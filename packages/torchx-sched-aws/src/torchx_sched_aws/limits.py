@@ -1,4 +1,4 @@
-"""Checks of a request to SageMaker against the limits of its API.
+"""Fields of requests that are not set, and checks against the limits of SageMaker's API.
 
 The limits are in :mod:`torchx_sched_aws.model_limits`. Batch checks requests itself: the only
 limits in its model are those of tags, which are the same.
@@ -25,6 +25,20 @@ S3_PATTERN: str = CREATE_TRAINING_JOB["OutputDataConfig.S3OutputPath"]["pattern"
 _FORMS = {S3_PATTERN: "s3://BUCKET/PREFIX"}
 #: The line ends that Java's pattern ``.`` does not match; the patterns of the API are Java's.
 LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
+
+
+def without_unset(value: Any) -> Any:
+    """Return nested data without fields whose value is None, an empty dict or an empty list.
+
+    >>> without_unset({"a": 0, "b": {"c": None}, "d": [{"e": []}]})
+    {'a': 0, 'd': [{}]}
+    """
+    if isinstance(value, list):
+        return [without_unset(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {key: without_unset(item) for key, item in value.items()}
+    return {key: item for key, item in fields.items() if item not in (None, {}, [])}
 
 
 def maximum(path: str) -> int:

@@ -100,20 +100,25 @@ def element_of(job: BatchJob, name: str) -> Element | None:
     return Element(name, job.name, list(command), env, common)
 
 
-def can_be_array(elements: Sequence[Element | None]) -> bool:
-    """Return whether the requests can be children of one array job.
+def elements_of(jobs: Iterable[tuple[str, BatchJob]]) -> list[Element]:
+    """Return the elements for requests; none if the requests cannot be children of one array job.
 
-    This needs two or more elements, none of them None, that differ only in names, arguments and
-    variables.
+    This needs two or more requests that differ only in names, arguments and variables.
+
+    Args:
+        jobs: The name of each app, and its request.
     """
-    first = elements[0] if len(elements) > 1 else None
-    return first is not None and all(
-        element is not None and element.common == first.common for element in elements
-    )
+    elements = []
+    for name, job in jobs:
+        element = element_of(job, name)
+        if element is None or (elements and element.common != elements[0].common):
+            return []
+        elements.append(element)
+    return elements if len(elements) > 1 else []
 
 
 def make_arrays(elements: Sequence[Element]) -> Iterator[tuple[BatchJob | None, int]]:
-    """Yield the request for each array job and its number of children; see :func:`can_be_array`.
+    """Yield the request for each array job and its number of children; see :func:`elements_of`.
 
     A new array begins after :data:`MOST_CHILDREN` children, or when the job definition would be too
     large. An array needs two children; for an app that would be the only child, yield None instead
@@ -194,19 +199,16 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
         if max_parallel is not None:
             self.scheduler.features.require("array_limit", self.scheduler.backend)
         infos = list(dryrun_infos)
-        elements = [
-            element_of(info.request, info.app.name if info.app else info.request.name)
-            for info in infos
-        ]
-        if any((info.cfg or {}).get("array") is False for info in infos) or not can_be_array(
-            elements
-        ):
+        elements = elements_of(
+            (info.app.name if info.app else info.request.name, info.request) for info in infos
+        )
+        if not elements or any((info.cfg or {}).get("array") is False for info in infos):
             yield from super().submit(infos)
             return
         for info in infos:
             self.scheduler.build_pending(info)
         first = 0
-        for job, count in make_arrays([element for element in elements if element is not None]):
+        for job, count in make_arrays(elements):
             if job is None:
                 yield self.scheduler.schedule(infos[first])
             else:

@@ -23,9 +23,21 @@ _RANGES = {
     "timeout": {"min": 60},
     "shm_mb": {"min": 1},
 }
-_ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
-_ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
-_SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
+_ARN = r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:"
+# What is wrong with an option that does not match.
+_ROLE = (
+    r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+",
+    "is not the ARN of a role (arn:aws:iam::123456789012:role/NAME)",
+)
+_FORMS = {
+    "queue": (
+        rf"({_ARN}job-queue/)?[A-Za-z0-9][A-Za-z0-9_-]{{0,127}}",
+        "is not a valid name or ARN of a job queue",
+    ),
+    "share_id": (r"[A-Za-z0-9]{1,255}", "may contain only letters and digits"),
+    "job_role_arn": _ROLE,
+    "execution_role_arn": _ROLE,
+}
 # "=" is accepted instead of ":", but cannot be used in -cfg, where it begins another option.
 _ULIMIT = re.compile(r"([a-z]+)[:=](-?[0-9]+)(?::(-?[0-9]+))?")
 _ULIMITS = (
@@ -184,21 +196,14 @@ def instance_type(resource: Resource) -> str | None:
 def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of the options, one line each."""
     yield from time_problems(opts, "timeout")
-    if not opts.queue or not _queue_is_valid(opts.queue):
-        yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
-    if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):
-        yield f"option share_id: '{opts.share_id}' may contain only letters and digits"
+    for name, (form, problem) in _FORMS.items():
+        value = opts[name]
+        if value is not None and not re.fullmatch(form, str(value)):
+            yield f"option {name}: '{value}' {problem}"
     for name, limit in _RANGES.items():
         number = opts[name]
         if isinstance(number, int):
             yield from range_problems(number, f"option {name}", limit)
-    for key in ("job_role_arn", "execution_role_arn"):
-        value = opts[key]
-        if value is not None and not _ROLE_ARN.fullmatch(str(value)):
-            yield (
-                f"option {key}: '{value}' is not the ARN of a role"
-                " (arn:aws:iam::123456789012:role/NAME)"
-            )
     for text in opts.ulimits or ():
         found = _ULIMIT.fullmatch(text)
         if found is None:
@@ -209,7 +214,7 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
                 f" valid names: {', '.join(_ULIMITS)}"
             )
     for name, arn in (opts.secrets or {}).items():
-        if not _ARN.fullmatch(arn) and not re.fullmatch(r"/?[\w./-]+", arn):
+        if not re.fullmatch(rf"{_ARN}\S+|/?[\w./-]+", arn):
             yield f"option secrets: '{name}:{arn}' is not of the form name:ARN"
 
 
@@ -225,10 +230,3 @@ def parse_ulimit(text: str) -> dict[str, object]:
 def queue_name(queue: str) -> str:
     """Return the name of a queue that is given by name or ARN."""
     return queue.rpartition("job-queue/")[2]
-
-
-def _queue_is_valid(queue: str) -> bool:
-    name = queue_name(queue)
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", name) is not None and (
-        name == queue or _ARN.fullmatch(queue) is not None
-    )

@@ -318,14 +318,14 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             return {0: dict(job)}
         if job.get("status") in WAITING and not job.get("attempts"):
             return {}
-        job_id = str(job["jobId"])
-        return self._nodes.get(job_id, lambda _: self._describe_nodes(job), max_age) or {}
+        count = job["nodeProperties"]["numNodes"]
+        ids = {f"{job['jobId']}#{index}": index for index in range(count)}
 
-    def _describe_nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        properties = job["nodeProperties"]
-        ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
-        found = self.described(list(ids))
-        return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
+        def describe_nodes(_: object) -> dict[int, dict[str, Any]]:
+            found = self.described(list(ids))
+            return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
+
+        return self._nodes.get(str(job["jobId"]), describe_nodes, max_age) or {}
 
     def _search(self, app_id: str) -> str | None:
         parsed = _APP_ID.fullmatch(app_id)
@@ -409,8 +409,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                 for job in self._summaries(str(queue["jobQueueName"]), query)
                 if job.get("jobDefinition") == definition and job["jobId"] != job_id
             ]
-            found = self.described(ids).values()
-            if any(not was_deleted(job) for job in found):
+            if not all(map(was_deleted, self.described(ids).values())):
                 return True
         return False
 

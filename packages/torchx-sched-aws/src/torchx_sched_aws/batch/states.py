@@ -137,19 +137,13 @@ def time_of(job: Mapping[str, Any], name: str) -> datetime | None:
 def state_reason(job: Mapping[str, Any]) -> str:
     """Return why a job or node is in its state; an empty string if Batch gives no reason."""
     state = job_state(job)
-    reasons = []
-    container = job.get("container") or {}
-    attempts = job.get("attempts") or [{}]
-    last = attempts[-1]
-    if state != AppState.SUCCEEDED:
-        for text in (
-            job.get("statusReason"),
-            container.get("reason"),
-            (last.get("container") or {}).get("reason") if is_terminal(state) else None,
-        ):
-            reason = one_line(text or "")
-            if reason and reason not in reasons:
-                reasons.append(reason)
+    texts = [job.get("statusReason"), (job.get("container") or {}).get("reason")]
+    if is_terminal(state):
+        attempts = job.get("attempts") or [{}]
+        texts.append((attempts[-1].get("container") or {}).get("reason"))
+    reasons = list(dict.fromkeys(one_line(text) for text in texts if text))
+    if state == AppState.SUCCEEDED:
+        return ""
     if state == AppState.PENDING:
         reasons = reasons or [_EXPLANATIONS.get(str(job.get("status")), "")]
         reasons = [explained(reason, _PENDING) for reason in reasons]

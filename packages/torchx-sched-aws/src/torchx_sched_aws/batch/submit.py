@@ -165,11 +165,8 @@ def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
 
 def register_definition(clients: Clients, job: BatchJob) -> str:
     """Register a revision of the job's definition and return its ARN."""
-    definition = dict(job.job_def)
-    definition["tags"] = {
-        **(definition.get("tags") or {}),
-        TAG_DIGEST: definition_digest(job.job_def),
-    }
+    digest = {TAG_DIGEST: definition_digest(job.job_def)}
+    definition = {**job.job_def, "tags": {**(job.job_def.get("tags") or {}), **digest}}
     name = definition["jobDefinitionName"]
     with aws_errors(f"register the job definition {name}"):
         registered = clients.client("batch").register_job_definition(**definition)

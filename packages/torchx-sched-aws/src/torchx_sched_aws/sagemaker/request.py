@@ -17,7 +17,7 @@ from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_aws.base_scheduler import NOT_UTF8
 from torchx_sched_aws.command import BOOTSTRAP, make_placeholder, training_command
-from torchx_sched_aws.limits import is_valid, limit_problems, maximum
+from torchx_sched_aws.limits import limit_problems, without_unset
 from torchx_sched_aws.sagemaker.options import (
     PLACES,
     ROLE_ARN,
@@ -65,10 +65,11 @@ class AWSSageMakerJob:
     images_to_push: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return format_request(self)
+        """Return the request as YAML, with secrets masked."""
+        fields = {"job_name": self.job_name, "job_def": _masked(self.job_def)}
+        return yaml_text(fields, sort_keys=False)
 
-    def __repr__(self) -> str:
-        return format_request(self)
+    __repr__ = __str__
 
 
 def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
@@ -172,18 +173,8 @@ def _script_problems(args: list[str], env: Mapping[str, str], placeholder: str) 
             f"{macros.replica_id} cannot be used with launch=script, whose instances share one"
             " command; use launch=command"
         )
-    most = maximum("Environment")
-    for index, (name, value) in enumerate(env.items()):
-        if (
-            index >= most
-            or not is_valid(name, "Environment{name}")
-            or not is_valid(value, "Environment{value}")
-        ):
-            yield (
-                f"environment variable '{name:.60}' is too many or too long; SageMaker allows"
-                f" {most} variables of {maximum('Environment{value}')} characters, use"
-                " launch=command for more"
-            )
+    for problem in limit_problems(dict(env), "Environment", "environment variables"):
+        yield f"{problem}; use launch=command for more"
 
 
 def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
@@ -195,13 +186,30 @@ def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
 def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> dict[str, Any]:
     """Return the parts of the request that do not depend on the command."""
     output = _output_path(opts)
+    model = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": opts.model_uri,
+        "S3DataDistributionType": "FullyReplicated",
+    }
+    channel = {
+        "ChannelName": opts.model_channel_name or "model",
+        "DataSource": {"S3DataSource": model},
+        "ContentType": "application/x-sagemaker-model",
+        "InputMode": "File",
+    }
     request: dict[str, Any] = {
         "TrainingJobName": _job_name(app, role, opts),
-        "AlgorithmSpecification": {"TrainingImage": role.image},
+        "AlgorithmSpecification": {
+            "TrainingImage": role.image,
+            "MetricDefinitions": pairs(opts, "metric_definitions"),
+        },
         "RoleArn": opts.role,
-        "OutputDataConfig": {},
-        "ResourceConfig": {},
-        "StoppingCondition": {},
+        "InputDataConfig": [channel] if opts.model_uri else [],
+        "OutputDataConfig": {
+            "CompressionType": "NONE" if opts.disable_output_compression else None
+        },
+        "DebugHookConfig": {"S3OutputPath": output if opts.debugger_hook_config else None},
+        "ProfilerConfig": {"S3OutputPath": output if opts.disable_profiler is False else None},
         "Tags": [{"Key": key, "Value": value} for key, value in _tags(app, opts).items()],
     }
     run = opts.max_run or min(MAX_RUN, opts.max_wait or MAX_RUN)
@@ -216,42 +224,17 @@ def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> dict[str, Any]:
         "max_retry_attempts": opts.max_retry_attempts or role.max_retries or None,
     }
     for option, place in PLACES.items():
-        if values[option] not in (None, "", []):
-            _put(request, place, values[option])
-    if opts.disable_output_compression:
-        request["OutputDataConfig"]["CompressionType"] = "NONE"
-    if metrics := pairs(opts, "metric_definitions"):
-        request["AlgorithmSpecification"]["MetricDefinitions"] = metrics
-    if opts.model_uri:
-        model = {
-            "S3DataType": "S3Prefix",
-            "S3Uri": opts.model_uri,
-            "S3DataDistributionType": "FullyReplicated",
-        }
-        channel = {
-            "ChannelName": opts.model_channel_name or "model",
-            "DataSource": {"S3DataSource": model},
-            "ContentType": "application/x-sagemaker-model",
-            "InputMode": "File",
-        }
-        request["InputDataConfig"] = [channel]
-    if opts.debugger_hook_config:
-        request["DebugHookConfig"] = {"S3OutputPath": output}
-    if opts.disable_profiler is False:
-        request["ProfilerConfig"]["S3OutputPath"] = output
+        *parents, name = place.split(".")
+        fields = request
+        for parent in parents:
+            fields = fields.setdefault(parent, {})
+        fields[name] = None if values[option] == "" else values[option]
     if opts.code_location:
         logger.warning(
             "code_location is ignored: the image contains the source, nothing is uploaded to S3"
         )
+    request = without_unset(request)
     return request
-
-
-def _put(request: dict[str, Any], place: str, value: object) -> None:
-    """Set a value at a place in the request, such as ``ResourceConfig.VolumeSizeInGB``."""
-    *parents, name = place.split(".")
-    for parent in parents:
-        request = request.setdefault(parent, {})
-    request[name] = value
 
 
 def _tags(app: AppDef, opts: AWSSageMakerOpts) -> dict[str, str]:
@@ -280,19 +263,10 @@ def configured_region() -> str:
     path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
     profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     parser = configparser.RawConfigParser()
-    try:
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
         parser.read(os.path.expanduser(path), encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return ""
-    for section in (f"profile {profile}", profile):
-        if parser.has_option(section, "region"):
-            return parser.get(section, "region").strip()
-    return ""
-
-
-def format_request(job: AWSSageMakerJob) -> str:
-    """Return a request as YAML, with secrets masked."""
-    return yaml_text({"job_name": job.job_name, "job_def": _masked(job.job_def)}, sort_keys=False)
+    found = (parser.get(name, "region", fallback="") for name in (f"profile {profile}", profile))
+    return next(filter(None, found), "").strip()
 
 
 def _masked(request: Mapping[str, Any]) -> dict[str, Any]:
