@@ -162,13 +162,13 @@ class Clients:
 
         # The clients share a session, because it has the credentials and the services' models.
         self._session = self._session or Session()
-        retries: dict[str, Any] = {}
         # In the SDK, these settings would override the user's environment variables, so leave out
         # a setting whose variable is set.
-        if "AWS_RETRY_MODE" not in os.environ:
-            retries["mode"] = "adaptive"
-        if "AWS_MAX_ATTEMPTS" not in os.environ:
-            retries["total_max_attempts"] = ATTEMPTS
+        settings = (
+            ("AWS_RETRY_MODE", "mode", "adaptive"),
+            ("AWS_MAX_ATTEMPTS", "total_max_attempts", ATTEMPTS),
+        )
+        retries = {name: value for key, name, value in settings if key not in os.environ}
         config = Config(
             retries=retries or None,
             connect_timeout=_CONNECT_SECONDS,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.scripts.shell import quote_around
-from torchx_sched_aws.limits import LINE_ENDS, is_valid, maximum
+from torchx_sched_aws.limits import LINE_ENDS, is_valid, maximum, without_unset
 from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros
 
@@ -141,29 +141,26 @@ def training_command(
         plain.popitem()
     scripted = {name: value for name, value in env.items() if name not in plain}
     most = maximum(_ARGUMENTS)
+    max_words = maximum(_ENTRYPOINT) + most
+    words, least = list(argv), 1
     if (
-        not scripted
-        and len(argv) <= maximum(_ENTRYPOINT) + most
-        and all(placeholder not in text and is_valid(text, f"{_ARGUMENTS}[]") for text in argv)
+        scripted
+        or len(argv) > max_words
+        or any(placeholder in text or not is_valid(text, f"{_ARGUMENTS}[]") for text in argv)
     ):
-        first = max(1, len(argv) - most)
-        return _fields(argv[:first], argv[first:]), plain
-    boot = ["sh", "-c", BOOTSTRAP, _NAME]
-    pieces = _pieces(_script(_with_variables(argv, scripted), placeholder, _SAGEMAKER_INDEX))
-    max_pieces = maximum(_ENTRYPOINT) - len(boot) + most
-    if len(pieces) > max_pieces:
-        raise RequestError(
-            f"the command and its long environment variables have {sum(map(len, pieces))}"
-            f" characters with quotes; SageMaker allows {max_pieces * maximum(f'{_ARGUMENTS}[]')},"
-            " move them into a file of the image"
-        )
-    first = max(0, len(pieces) - most)
-    return _fields([*boot, *pieces[:first]], pieces[first:]), plain
-
-
-def _fields(entrypoint: Sequence[str], arguments: Sequence[str]) -> dict[str, list[str]]:
-    fields = {"ContainerEntrypoint": list(entrypoint), "ContainerArguments": list(arguments)}
-    return {name: texts for name, texts in fields.items() if texts}
+        pieces = _pieces(_script(_with_variables(argv, scripted), placeholder, _SAGEMAKER_INDEX))
+        boot = ["sh", "-c", BOOTSTRAP, _NAME]
+        words, least = [*boot, *pieces], len(boot)
+        if len(words) > max_words:
+            size = (max_words - least) * maximum(f"{_ARGUMENTS}[]")
+            raise RequestError(
+                f"the command and its long environment variables have {sum(map(len, pieces))}"
+                f" characters with quotes; SageMaker allows {size}, move them into a file of the"
+                " image"
+            )
+    first = max(least, len(words) - most)
+    fields = {"ContainerEntrypoint": words[:first], "ContainerArguments": words[first:]}
+    return without_unset(fields), plain
 
 
 def _pieces(script: str) -> list[str]:

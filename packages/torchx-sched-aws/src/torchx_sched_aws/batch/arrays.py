@@ -108,7 +108,7 @@ def elements_of(jobs: Iterable[tuple[str, BatchJob]]) -> list[Element]:
     Args:
         jobs: The name of each app, and its request.
     """
-    elements = []
+    elements: list[Element] = []
     for name, job in jobs:
         element = element_of(job, name)
         if element is None or (elements and element.common != elements[0].common):
@@ -275,12 +275,10 @@ def _read_script(job: Mapping[str, Any], index: int) -> tuple[str, list[str], di
     if index >= len(scripts):
         return "", command, {}  # another program submitted the array job
     _, name, *words = shlex.split(scripts[index])
-    env = {}
-    while words[:1] == ["export"]:
-        key, _, value = words[1].partition("=")
-        env[key] = value
-        words = words[2:]
-    return name, words[1:], env
+    command_at = words.index("exec")
+    variables = (word.partition("=") for word in words[1:command_at:2])  # export NAME=VALUE
+    env = {key: value for key, _, value in variables}
+    return name, words[command_at + 1 :], env
 
 
 def deleted_children(array: Mapping[str, Any]) -> set[int]:

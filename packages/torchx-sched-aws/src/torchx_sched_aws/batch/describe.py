@@ -203,7 +203,6 @@ def _replica(
         ),
         "",
     )
-    machine = str(container.get("containerInstanceArn") or "").rpartition("/")[2]
     return ReplicaStatus(
         k,
         state,
@@ -211,7 +210,7 @@ def _replica(
         address,
         reason=state_reason(node) or ("" if several else reason),
         exit_code=exit_code(node),
-        node=machine or None,
+        node=str(container.get("containerInstanceArn") or "").rpartition("/")[2] or None,
         restarts=restart_count(node),
         started=time_of(node, "startedAt"),
         ended=time_of(node, "stoppedAt") if is_terminal(state) else None,

@@ -166,15 +166,14 @@ def _mount_problems(mount: object) -> Iterator[str]:
     if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
         yield f"{mount!r:.99} is not a BindMount, VolumeMount or DeviceMount"
         return
-    if isinstance(mount, VolumeMount):
-        paths = [mount.dst_path]
-        if not _EFS.fullmatch(mount.src):
-            yield (
-                f"volume '{mount.src}' is not an EFS file system; use fs-12345678,"
-                " fs-12345678:/folder or fs-12345678:fsap-12345678"
-            )
-    else:
-        paths = [mount.src_path, mount.dst_path]
+    paths = [mount.dst_path]
+    if not isinstance(mount, VolumeMount):
+        paths.append(mount.src_path)
+    elif not _EFS.fullmatch(mount.src):
+        yield (
+            f"volume '{mount.src}' is not an EFS file system; use fs-12345678,"
+            " fs-12345678:/folder or fs-12345678:fsap-12345678"
+        )
     if isinstance(mount, DeviceMount) and (
         not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys()
     ):

@@ -265,8 +265,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         ids = [f"{array['jobId']}:{index}" for index in indices]
         found = self.described(ids)
         for index, job_id in zip(indices, ids, strict=True):
-            child = child_job(array, found.get(job_id), index)
-            if child is not None:
+            if child := child_job(array, found.get(job_id), index):
                 yield child
 
     def _mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
