@@ -286,7 +286,7 @@ def test_job_of_another_tool_is_not_deleted(
     job = training_job(Environment={})
     sagemaker.add_response("describe_training_job", job)
     sagemaker.add_response("list_tags", {"Tags": []}, {"ResourceArn": job["TrainingJobArn"]})
-    with pytest.raises(RequestError, match="TorchX did not submit this training job"):
+    with pytest.raises(RequestError, match="TorchX did not submit this job"):
         scheduler.delete(NAME)
 
 

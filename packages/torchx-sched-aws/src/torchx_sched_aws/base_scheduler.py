@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.descriptions import listed
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.client import Clients
-from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs
+from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs, ReplicaLog
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDryRunInfo
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, T
 from torchx_specs.schedulers.features import No, SchedulerFeatures
-
-if TYPE_CHECKING:
-    from torchx_sched_aws.cloudwatch import ReplicaLog
 
 #: Why bytes that are not UTF-8 are refused.
 NOT_UTF8 = "AWS's API is JSON"
@@ -39,8 +36,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     name: ClassVar[str]
     #: Name of the service in boto3.
     service: ClassVar[str]
-    #: What the service calls a job, for messages.
-    job_term: ClassVar[str]
     #: Command that ends a job of another tool, with the names of the job's fields in braces.
     end_command: ClassVar[str]
     features = SchedulerFeatures(
@@ -127,9 +122,8 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         job = self.find_job(app_id)
         if job is not None and not self._is_own(job):
             raise RequestError(
-                f"cannot {action} {app_id}: TorchX did not submit this {self.job_term} (it has no"
-                f" tag '{TAG_TORCHX_VER}'); to end the job, run:"
-                f" {self.end_command.format_map(job)}"
+                f"cannot {action} {app_id}: TorchX did not submit this job (it has no tag"
+                f" '{TAG_TORCHX_VER}'); to end the job, run: {self.end_command.format_map(job)}"
             )
         return job
 

@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +31,6 @@ from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from torchx_sched_aws.base_scheduler import AwsScheduler
 
 #: Maximum number of log events in a response.
@@ -99,13 +99,38 @@ class LogStream:
             AwsError: AWS refused the request or did not answer. The next call continues with the
                 first unread line.
         """
-        for event in self._events():
-            time_ms = event["timestamp"]
-            if self._since <= time_ms < self._until:
-                if self.mark:
-                    yield self.mark
-                    self.mark = ""
-                yield from _event_lines(event)
+        if self._until <= self._since:
+            return
+        skip = self._last_count if self._token is None else 0
+        while True:
+            try:
+                page = self._page()
+            except AwsError as e:
+                # A token expires after 24 hours.
+                if e.code != "InvalidParameterException" or self._token is None:
+                    raise
+                self._token = None
+                skip = self._last_count
+                continue
+            for event in page["events"]:
+                time_ms = event["timestamp"]
+                if time_ms == self._last_time:
+                    if skip > 0:
+                        skip -= 1
+                        continue
+                    self._last_count += 1
+                else:
+                    self._last_time, self._last_count, skip = time_ms, 1, 0
+                if self._since <= time_ms < self._until:
+                    if self.mark:
+                        yield self.mark
+                        self.mark = ""
+                    yield from _event_lines(event)
+            token = page.get("nextForwardToken")
+            if token is None or token == self._token:
+                return
+            # An empty page may not be the last one.
+            self._token = token
 
     def read_last(self, last: int) -> list[str]:
         """Return the last lines of the stream; :meth:`lines` then continues after them.
@@ -152,36 +177,6 @@ class LogStream:
             now: The time, in seconds since 1970.
         """
         return now * 1000 >= self._until
-
-    def _events(self) -> Iterator[dict[str, Any]]:
-        if self._until <= self._since:
-            return
-        skip = self._last_count if self._token is None else 0
-        while True:
-            try:
-                page = self._page()
-            except AwsError as e:
-                # A token expires after 24 hours.
-                if e.code != "InvalidParameterException" or self._token is None:
-                    raise
-                self._token = None
-                skip = self._last_count
-                continue
-            for event in page["events"]:
-                time_ms = event["timestamp"]
-                if time_ms == self._last_time:
-                    if skip > 0:
-                        skip -= 1
-                        continue
-                    self._last_count += 1
-                else:
-                    self._last_time, self._last_count, skip = time_ms, 1, 0
-                yield event
-            token = page.get("nextForwardToken")
-            if token is None or token == self._token:
-                return
-            # An empty page may not be the last one.
-            self._token = token
 
     def _page(
         self, *, backward: bool = False, token: str | None = None, limit: int = PAGE_SIZE
@@ -269,30 +264,28 @@ def follow(
         sleep=lambda seconds: sleep(min(seconds, left)),
         clock=clock,
     )
-    warned = False
-    ran = False
-    observed_end: float | None = None
+    warned = was_running = False
+    deadline: float | None = None  # until when the last lines may arrive
     while True:
-        missing: NoLogError | None = None
         left = longest
         try:
             # Query the end before reading, so that no line written before the end is missed.
             ended, streams = poll()
             now = clock()
             if ended is None:
-                ran = True
-            elif ran and observed_end is None:
-                observed_end = now  # AWS's clock may differ from clock()
-            wait_from = ended if observed_end is None else observed_end
-            done = wait_from is not None and now >= wait_from + log_delay
+                was_running = True
+            elif deadline is None:
+                # AWS's clock may differ from clock(), so prefer the end that was observed.
+                deadline = (now if was_running else ended) + log_delay
             past = bool(streams) and all(s.is_past(now - log_delay) for s in streams)
-            for stream in streams:
-                try:
-                    for line in stream.lines():
-                        backoff.reset()
-                        yield line
-                except NoLogError as e:
-                    missing = e
+            done = past or (deadline is not None and now >= deadline)
+            try:
+                for line in chain.from_iterable(stream.lines() for stream in streams):
+                    backoff.reset()
+                    yield line
+            except NoLogError:  # the first job of an account creates the log group
+                if done:
+                    raise
         except AwsError as e:
             if not _is_transient(e):
                 raise
@@ -303,13 +296,11 @@ def follow(
                 warned = True
             backoff.pause_after(e)
             continue
-        warned = False
-        if done or past:
-            if missing is not None:
-                raise missing
+        if done:
             return
-        if wait_from is not None:  # sleep at most until the time of the last poll
-            left = max(wait_from + log_delay - now, shortest)
+        warned = False
+        if deadline is not None:  # sleep at most until the time of the last poll
+            left = max(deadline - now, shortest)
         backoff.pause()
 
 
@@ -407,20 +398,19 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
             later streams have enough lines, so that the follower continues at each stream's end.
     """
     found: list[list[str]] = []
-    for stream in reversed(streams):
-        if last <= 0 and not follow:
-            break
-        try:
+    try:
+        for stream in reversed(streams):
+            if last <= 0 and not follow:
+                break
             lines = stream.read_last(last)
-        except NoLogError:
-            if not follow:
-                raise
-            continue
-        last -= len(lines)
-        # If there are fewer lines than were requested, the first one is among them.
-        found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
-        if stream.has_begun:
-            stream.mark = ""
+            last -= len(lines)
+            # If there are fewer lines than were requested, the first one is among them.
+            found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
+            if stream.has_begun:
+                stream.mark = ""
+    except NoLogError:
+        if not follow:
+            raise
     return [line for lines in reversed(found) for line in lines]
 
 

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchx_kit.scripts.shell import quote_around
+from torchx_kit.scripts.shell import quote, quote_around
 from torchx_sched_aws.limits import LINE_ENDS, is_valid, maximum, without_unset
 from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros
@@ -71,8 +71,15 @@ def _script(command: Sequence[str], placeholder: str, index: str) -> str:
         index: Shell code that sets the variable with the replica's index.
     """
     prologue = index if any(placeholder in argument for argument in command) else ""
-    words = (quote_around(argument, {placeholder: _INDEX}) for argument in command)
+    words = (quote_around(argument, {placeholder: _INDEX}, _quote) for argument in command)
     return f"{prologue}exec {' '.join(words)}"
+
+
+def _quote(text: str) -> str:
+    # In single quotes, each apostrophe would take five characters.
+    if "'" in text and not any(c in text for c in '"$`\\'):
+        return f'"{text}"'
+    return quote(text)
 
 
 def batch_command(

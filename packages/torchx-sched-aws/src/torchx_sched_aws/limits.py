@@ -1,4 +1,4 @@
-"""Fields of requests that are not set, and checks against the limits of SageMaker's API.
+"""Fields of requests that are not set, the option ``time``, and checks against SageMaker's limits.
 
 The limits are in :mod:`torchx_sched_aws.model_limits`. Batch checks requests itself: the only
 limits in its model are those of tags, which are the same.
@@ -6,12 +6,14 @@ limits in its model are those of tags, which are the same.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_kit.times import limit_option, parse_limit
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
-from torchx_specs.errors import nearest
+from torchx_specs.errors import RequestError, nearest
 
 # In the API, these are 0 or more, because a job with instance groups sets them elsewhere.
 _LIMITS: dict[str, dict[str, Any]] = {
@@ -80,6 +82,27 @@ def limit_problems(value: object, path: str, name: str) -> Iterator[str]:
         else:
             for key, item in value.items():
                 yield from limit_problems(item, f"{path}.{key}", f"{name}: {key}")
+
+
+def apply_time(opts: Any, native: str) -> None:
+    """Set the option ``native``, in seconds, if only ``time`` is given.
+
+    Args:
+        opts: The scheduler's options.
+        native: The option that the service has for the limit.
+    """
+    seconds = parse_limit(opts.time or "")
+    if seconds is not None and opts[native] is None:
+        setattr(opts, native, math.ceil(seconds))
+
+
+def time_problems(opts: Any, native: str) -> Iterator[str]:
+    """Yield the problem of the option ``time``; the arguments are those of :func:`apply_time`."""
+    try:
+        if opts.time and opts[native] != math.ceil(limit_option("time", opts.time)):
+            yield f"option time={opts.time} contradicts {native}={opts[native]}; give one of them"
+    except RequestError as e:
+        yield from e.problems
 
 
 def range_problems(value: int, name: str, limit: Mapping[str, int]) -> Iterator[str]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchx_kit.jobs.attempts import AttemptOpts
-from torchx_sched_aws.limits import range_problems
+from torchx_sched_aws.limits import apply_time, range_problems, time_problems
 from torchx_sched_aws.tags import current_user, make_tags, tag_problems
-from torchx_sched_aws.time_option import apply_time, time_problems
 from torchx_specs.errors import nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -137,13 +136,12 @@ def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
         for name in opts.secrets or ():
             if name in role.env:
                 yield f"option secrets: '{name}' is also set in the env of role '{role.name}'"
-    if sum(role.num_replicas for role in app.roles) > 1:
-        kinds = {instance_type(role.resource) for role in app.roles} - {None}
-        if len(kinds) > 1:
-            yield (
-                "the roles need different instance types"
-                f" ({', '.join(sorted(map(str, kinds)))}); a multi-node job has one"
-            )
+    kinds = {instance_type(role.resource) for role in app.roles} - {None}
+    if len(kinds) > 1:
+        yield (
+            "the roles need different instance types"
+            f" ({', '.join(sorted(map(str, kinds)))}); a multi-node job has one"
+        )
 
 
 def _role_problems(role: Role) -> Iterator[str]:

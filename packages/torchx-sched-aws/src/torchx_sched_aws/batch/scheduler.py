@@ -108,7 +108,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
     name = "aws_batch"
     service = "batch"
-    job_term = "job"
     end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
     features = replace(
         AwsScheduler.features,

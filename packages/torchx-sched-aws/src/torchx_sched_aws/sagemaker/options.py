@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_sched_aws.limits import limit_problems, maximum
+from torchx_sched_aws.limits import apply_time, limit_problems, maximum, time_problems
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
 from torchx_sched_aws.tags import current_user
-from torchx_sched_aws.time_option import apply_time, time_problems
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 from torchx_specs.schedulers.request_checks import RequestRules

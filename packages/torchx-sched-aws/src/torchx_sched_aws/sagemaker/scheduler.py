@@ -78,7 +78,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
 
     name = "aws_sagemaker"
     service = "sagemaker"
-    job_term = "training job"
     end_command = "aws sagemaker stop-training-job --training-job-name {TrainingJobName}"
     request_rules = RULES
     features = replace(
@@ -183,27 +182,23 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
                 SortOrder="Descending",
                 PaginationConfig={"PageSize": PAGE_SIZE},
             )
-            items = {
-                str(item["TrainingJobArn"]): item
+            items = [
+                item
                 for page in pages
                 for item in page["TrainingJobSummaries"]
                 if item["TrainingJobStatus"] != "Deleting"
-            }
+            ]
         jobs = self._search(after) if items else {}
 
-        def find(arn: str) -> Mapping[str, Any] | None:
-            job = jobs.get(arn) or self.find_job(arn.rpartition("/")[2])
-            return job if job is not None and self._is_own(job) else None
+        def app_of(item: Mapping[str, Any]) -> ListAppResponse | None:
+            name = str(item["TrainingJobName"])
+            job = jobs.get(item["TrainingJobArn"]) or self.find_job(name)
+            if job is None or not self._is_own(job):
+                return None
+            return self._listed(describe(name, {**job, **item}), name.rpartition("-")[0] or name)
 
         with ThreadPoolExecutor(PARALLEL_TAGS) as pool:
-            own = zip(items.values(), pool.map(find, items), strict=True)
-        apps = []
-        for item, job in own:
-            if job is not None:
-                name = str(item["TrainingJobName"])
-                described = describe(name, {**job, **item})
-                apps.append(self._listed(described, name.rpartition("-")[0] or name))
-        return apps
+            return [app for app in pool.map(app_of, items) if app is not None]
 
     def _search(self, after: datetime) -> dict[str, Mapping[str, Any]]:
         """Return the jobs that ``Search`` finds, by ARN; none without the permission to search."""
