@@ -126,9 +126,9 @@ def test_an_array_of_another_program_has_children_without_names() -> None:
         "jobId": "id",
         "jobName": "n",
         "arrayProperties": {"size": 2},
-        "container": {"command": ["run"]},
     }
-    child = arrays.child_job(array, {"jobId": "id:1", "status": "RUNNING"}, 1)
+    found = {"jobId": "id:1", "status": "RUNNING", "container": {"command": ["run"]}}
+    child = arrays.child_job(array, found, 1)
     assert child is not None
     assert (child["jobName"], child["container"]["command"]) == ("n.1", ["run"])
 

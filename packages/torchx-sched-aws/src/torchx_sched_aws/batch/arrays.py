@@ -238,7 +238,8 @@ def child_job(
 
     Args:
         array: The array job, as ``DescribeJobs`` returns it.
-        child: The child, as ``DescribeJobs`` returns it; None if Batch has not created it yet.
+        child: The child, as ``DescribeJobs`` returns it; None if Batch has not created it yet. The
+            array must then have its container.
         index: The child's index.
 
     Returns:
@@ -252,25 +253,24 @@ def child_job(
     found["jobId"] = f"{array['jobId']}:{index}"
     found["jobName"] = element_id(str(array["jobName"]), index)
     found["arrayProperties"] = {"index": index}
-    has_command = (array.get("container") or {}).get("command")
-    name, argv, env = _read_script(array if has_command else found, index)
-    found["tags"] = {**(array.get("tags") or {}), TAG_TORCHX_APPNAME: name}
     container = dict(found.get("container") or {})
+    name, argv, env = _read_script(container.get("command") or (), index)
+    found["tags"] = {**(array.get("tags") or {}), TAG_TORCHX_APPNAME: name}
     items = [*(container.get("environment") or ()), *environment(env)]
     found["container"] = {**container, "command": argv, "environment": items}
     return found
 
 
-def _read_script(job: Mapping[str, Any], index: int) -> tuple[str, list[str], dict[str, str]]:
+def _read_script(command: Sequence[str], index: int) -> tuple[str, list[str], dict[str, str]]:
     """Return the app's name, the argv and the own variables of a child.
 
     If another program submitted the array job, the name is empty and the dict has no variables.
 
     Args:
-        job: The array job or the child; all have the same command.
+        command: The command of the array job, which all children have.
         index: The child's index.
     """
-    command = list((job.get("container") or {}).get("command") or ())
+    command = list(command)
     scripts = command[len(_START) :] if command[: len(_START)] == _START else []
     if index >= len(scripts):
         return "", command, {}  # another program submitted the array job

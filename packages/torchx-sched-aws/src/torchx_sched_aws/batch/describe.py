@@ -152,11 +152,9 @@ def _secrets(container: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mounts(container: Mapping[str, Any]) -> Iterator[BindMount | VolumeMount | DeviceMount]:
-    points = {point["sourceVolume"]: point for point in container.get("mountPoints") or ()}
-    for volume in container.get("volumes") or ():
-        point = points.get(volume["name"])
-        if point is None:
-            continue
+    volumes = {volume["name"]: volume for volume in container.get("volumes") or ()}
+    for point in container.get("mountPoints") or ():
+        volume = volumes.get(point["sourceVolume"]) or {}
         target, read_only = point.get("containerPath", ""), bool(point.get("readOnly"))
         efs = volume.get("efsVolumeConfiguration")
         if not efs:

@@ -131,8 +131,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         super().__init__(session_name, client, log_client, log_delay=log_delay)
         # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
-        # The container properties of the definitions of array jobs, by ARN.
-        self._containers: dict[str, dict[str, Any]] = {}
         self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
@@ -242,27 +240,26 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         self._ids[base] = job_id
         if index is None:
             return job
-        return child_job(self._with_container(job), found.get(ids[1]), index)
+        child = found.get(ids[1])
+        return child_job(job if child else self._with_container(job), child, index)
 
-    def _with_container(self, array: dict[str, Any]) -> dict[str, Any]:
+    def _with_container(self, array: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an array job; add the container of its definition if the job has no container."""
-        if (array.get("container") or {}).get("command") or not array_size(array):
+        if (array.get("container") or {}).get("command"):
             return array
-        arn = str(array.get("jobDefinition") or "")
-        if arn not in self._containers:
-            with suppressing(is_denied), aws_errors(f"describe the job definition {arn}"):
-                found = self._client.describe_job_definitions(jobDefinitions=[arn])
-                definitions = found["jobDefinitions"] or [{}]
-                self._containers[arn] = definitions[0].get("containerProperties") or {}
-        container = self._containers.get(arn, {})
-        return {**array, "container": {**container, **(array.get("container") or {})}}
+        arn = array["jobDefinition"]
+        with suppressing(is_denied), aws_errors(f"describe the job definition {arn}"):
+            found = self._client.describe_job_definitions(jobDefinitions=[arn])
+            return {**array, "container": found["jobDefinitions"][0]["containerProperties"]}
+        return array
 
     def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield a description of each child of an array job, except for deleted children."""
-        array = self._with_container(dict(array))
         indices = sorted(set(range(array_size(array))) - deleted_children(array))
         ids = [f"{array['jobId']}:{index}" for index in indices]
         found = self.described(ids)
+        if len(found) < len(ids):  # Batch has not created all children yet
+            array = self._with_container(array)
         for index, job_id in zip(indices, ids, strict=True):
             if child := child_job(array, found.get(job_id), index):
                 yield child
