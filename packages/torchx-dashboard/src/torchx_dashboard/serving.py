@@ -31,9 +31,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
     Raises:
         BackendError: The address is in use or does not belong to this machine.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    is_ipv6 = ":" in host
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    dual = is_ipv6 and socket.has_dualstack_ipv6()  # as the system's own default
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
     except OSError as e:
         reason = str(e.strerror).partition(" (while")[0]  # the message repeats the address
         hint = "; --port 0 chooses a free port" if port else ""
