@@ -106,7 +106,6 @@ def test_job_queues(stub: Any) -> None:
     assert results(checks.check_batch, queue="a") == [
         ("error", "job queue a is DISABLED and VALID")
     ]
-    batch.add_response("describe_job_queues", {"jobQueues": []}, {"jobQueues": ["c"]})
     batch.add_response("describe_job_queues", {"jobQueues": [queue("a"), queue("b")]}, {})
     assert results(checks.check_batch, queue="c") == [
         ("error", "there is no job queue 'c'; job queues: a, b")

@@ -25,8 +25,8 @@ def request(
     return make_request(AppDef(name, [role]), AWSBatchOpts(queue="q", **cfg))
 
 
-def elements(*jobs: BatchJob) -> list[Any]:
-    return [arrays.element_of(job, f"sweep-{i}") for i, job in enumerate(jobs)]
+def elements(*jobs: BatchJob) -> list[arrays.Element]:
+    return arrays.elements_of((f"sweep-{i}", job) for i, job in enumerate(jobs))
 
 
 def described(job: BatchJob, **fields: Any) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def described(job: BatchJob, **fields: Any) -> dict[str, Any]:
 
 def test_apps_that_differ_in_arguments_and_variables_become_children() -> None:
     jobs = [request([i], {"A": i}, f"app-{i}") for i in "ab"]
-    assert arrays.can_be_array(elements(*jobs))
-    assert not arrays.can_be_array(elements(*jobs[:1]))
+    assert elements(*jobs)
+    assert not elements(*jobs[:1])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_apps_that_differ_in_arguments_and_variables_become_children() -> None:
     ],
 )
 def test_apps_that_differ_otherwise_do_not(other: dict[str, Any]) -> None:
-    assert not arrays.can_be_array(elements(request(), request(**other)))
+    assert not elements(request(), request(**other))
 
 
 def test_the_command_of_a_child_arrives_unchanged() -> None:
@@ -126,9 +126,9 @@ def test_an_array_of_another_program_has_children_without_names() -> None:
         "jobId": "id",
         "jobName": "n",
         "arrayProperties": {"size": 2},
-        "container": {"command": ["run"]},
     }
-    child = arrays.child_job(array, {"jobId": "id:1", "status": "RUNNING"}, 1)
+    found = {"jobId": "id:1", "status": "RUNNING", "container": {"command": ["run"]}}
+    child = arrays.child_job(array, found, 1)
     assert child is not None
     assert (child["jobName"], child["container"]["command"]) == ("n.1", ["run"])
 

@@ -19,9 +19,9 @@ from torchx_sched_aws.cloudwatch import (
     ReplicaLog,
     _read_last,
     follow,
-    read_streams,
     to_milliseconds,
 )
+from torchx_specs.schedulers.closing import Closing
 from torchx_specs.schedulers.logs import LogQuery
 
 GROUP = "/aws/batch/job"
@@ -197,12 +197,11 @@ class Job:
         self.ended = self.now
 
     def follow(
-        self, clients: Clients, streams: Callable[[], list[LogStream]], **parameters: Any
+        self, clients: Clients, streams: list[LogStream], **parameters: Any
     ) -> Iterator[str]:
         return follow(
             clients,
-            streams,
-            lambda: self.ended,
+            lambda: (self.ended, list(streams)),
             self.sleep,
             lambda: self.now,
             **parameters,
@@ -210,7 +209,7 @@ class Job:
 
 
 def followed(job: Job, clients: Clients, *streams: LogStream, **parameters: Any) -> Iterator[str]:
-    return job.follow(clients, lambda: list(streams), **parameters)
+    return job.follow(clients, list(streams), **parameters)
 
 
 def test_following_includes_lines_that_arrive_after_the_end(
@@ -284,7 +283,7 @@ def test_following_reads_attempts_in_order(clients: Clients, logs: LogsDouble) -
 
     job = Job(again, lambda: job.end())
     logs.put("one", (1, "a"))
-    assert list(job.follow(clients, lambda: streams)) == ["a\n", "b\n"]
+    assert list(job.follow(clients, streams)) == ["a\n", "b\n"]
 
 
 @pytest.mark.parametrize("code", ["ExpiredTokenException", "ThrottlingException"])
@@ -337,13 +336,13 @@ def test_missing_stream_is_empty_and_missing_group_is_an_error(
     clients: Clients, logs: LogsDouble
 ) -> None:
     stream = LogStream(clients, GROUP, "none")
-    assert list(read_streams([stream])) == []
+    assert list(stream.lines()) == []
     job = Job(lambda: job.end())
     assert list(followed(job, clients, stream)) == []
     missing = client_error("ResourceNotFoundException", "The specified log group does not exist.")
     logs.errors.append(missing)
     with pytest.raises(NoLogError, match=f"cannot read the log {GROUP}.*group does not exist"):
-        list(read_streams([stream]))
+        list(stream.lines())
     logs.errors.extend([missing] * 100)
     job = Job(lambda: job.end())
     with pytest.raises(NoLogError):
@@ -354,8 +353,7 @@ def test_missing_stream_is_empty_and_missing_group_is_an_error(
 def test_streams_are_read_in_order(clients: Clients, logs: LogsDouble) -> None:
     logs.put("one", (9, "a"))
     logs.put("two", (1, "b"))
-    streams = [LogStream(clients, GROUP, name) for name in ("one", "none", "two")]
-    assert list(read_streams(streams)) == ["a\n", "b\n"]
+    assert lines_of_attempts(clients, LogQuery()) == ["a\n", "b\n"]
 
 
 @pytest.mark.parametrize("last", [0, 1, 3, 7, 99, 250, 1_000])
@@ -394,12 +392,10 @@ def test_last_lines_of_a_time_are_the_end_of_that_part(clients: Clients, logs: L
     assert len(LogStream(clients, GROUP, "s", at(1_010), at(1_020)).read_last(500)) == 70
 
 
-class TwoAttempts(ReplicaLog):
-    def ended_at(self) -> float | None:
-        return 1.0
-
-    def stream_names(self) -> list[str]:
-        return ["one", "none", "two"]
+def lines_of_attempts(clients: Clients, query: LogQuery) -> list[str]:
+    """Read the log of an ended replica with three attempts, the second of which has no stream."""
+    log = ReplicaLog(clients, GROUP, lambda: (1.0, ["one", "none", "two"]))
+    return list(log.lines(query, Closing()))
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -409,9 +405,8 @@ def test_last_lines_continue_in_the_stream_of_the_attempt_before(
 ) -> None:
     logs.put("one", (1, "a"), (2, "b"))
     logs.put("two", (3, "c"), (4, "d"))
-    log = TwoAttempts(clients, GROUP)
     lines = [f"{x}\n" for x in "abcd"[max(0, 4 - last) :]]
-    assert list(log.lines(LogQuery(should_tail=follow, last=last))) == lines
+    assert lines_of_attempts(clients, LogQuery(should_tail=follow, last=last)) == lines
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -424,7 +419,7 @@ def test_a_mark_shows_where_an_attempt_begins(
     lines = ["a\n", "b\n", "--- attempt 3 ---\n", "c\n", "d\n"]  # the second wrote nothing
     shown = {None: 5, 0: 0, 1: 1, 2: 2, 3: 4, 5: 5}[last]
     query = LogQuery(should_tail=follow, last=last, attempts=True)
-    assert list(TwoAttempts(clients, GROUP).lines(query)) == lines[len(lines) - shown :]
+    assert lines_of_attempts(clients, query) == lines[len(lines) - shown :]
 
 
 def test_the_rest_of_a_skipped_attempt_has_no_mark(clients: Clients, logs: LogsDouble) -> None:

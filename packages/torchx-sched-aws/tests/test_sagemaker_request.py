@@ -599,7 +599,7 @@ def test_scripts_reject_replica_index_and_long_variables(error_of: Callable[...,
     role = script("train.py", "--k", macros.replica_id, env={"L": "x" * 600})
     text = error_of(role)
     assert "cannot be used with launch=script" in text
-    assert "environment variable 'L'" in text
+    assert "environment variables['L'] has 600 characters; SageMaker allows 512" in text
 
 
 def test_code_location_logs_a_warning(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchx_sched_aws.tags import MAX_TAGS, current_user, make_tags, tag_value
-from torchx_specs.errors import RequestError
+from torchx_sched_aws.tags import MAX_TAGS, current_user, make_tags, tag_problems, tag_value
 from torchx_specs.version import __version__
 
 
@@ -25,9 +24,11 @@ def test_tag_value_replaces_and_cuts() -> None:
 
 
 def test_invalid_tags_are_reported_together() -> None:
-    with pytest.raises(RequestError) as caught:
-        make_tags("a", "b", {"aws:x": "1", " ": "2", **{str(i): "x" for i in range(MAX_TAGS)}})
-    assert len(caught.value.problems) == 3
+    tags = make_tags("a", "b", {"aws:x": "1", " ": "2", **{str(i): "x" for i in range(MAX_TAGS)}})
+    problems = list(tag_problems(tags))
+    assert len(problems) == 3
+    assert problems[0].startswith("'aws:x' cannot be a tag")
+    assert problems[2].startswith("55 tags: AWS allows 50 tags on a job, 47 besides")
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])

@@ -18,7 +18,7 @@ from tcp_server import TcpServer
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
-from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.references import Reference, is_loopback
 from torchx_workspace_docker.registry import transport
 from torchx_workspace_docker.registry.client import Repository
 from torchx_workspace_docker.registry.connection import Connection
@@ -170,7 +170,7 @@ def test_identity_token_is_not_sent_to_the_target_of_a_redirect(
 
 
 @pytest.mark.parametrize(
-    ("host", "is_loopback"),
+    ("host", "expected"),
     [
         ("127.0.0.1:5000", True),
         ("127.8.9.1", True),
@@ -183,8 +183,8 @@ def test_identity_token_is_not_sent_to_the_target_of_a_redirect(
         ("10.0.0.1:5000", False),
     ],
 )
-def test_only_loopback_addresses_are_trusted_without_tls(host: str, is_loopback: bool) -> None:
-    assert Reference(host, "a", "1").is_loopback is is_loopback
+def test_only_loopback_addresses_are_trusted_without_tls(host: str, expected: bool) -> None:
+    assert is_loopback(Reference(host, "a", "1").host) is expected
 
 
 DIGEST = f"sha256:{'0' * 64}"

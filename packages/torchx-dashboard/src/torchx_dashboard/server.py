@@ -44,6 +44,13 @@ _MOST_BODY = 64 << 10
 # The longest time to wait for a scheduler before the page gets an error, in seconds.
 _PATIENCE = 20.0
 
+# The HTTP status for an error: the first entry with its type, else 500.
+_STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
+    ((UnknownAppException,), 404),
+    ((RequestError, UnknownSchedulerException, ValueError, KeyError), 400),
+    ((TorchXError,), 502),
+)
+
 
 class Dashboard:
     """The state of the server, and the handlers of its requests.
@@ -269,14 +276,11 @@ def _with_errors(handler: Handler, patience: float | None) -> Handler:
             return await asyncio.wait_for(handler(request), seconds)
         except asyncio.TimeoutError:
             return _json({"error": f"no answer within {seconds:.3g} s"}, 504)
-        except UnknownAppException as e:
-            return _json({"error": error_text(e)}, 404)
-        except (RequestError, UnknownSchedulerException, ValueError, KeyError) as e:
-            return _json({"error": error_text(e)}, 400)
-        except TorchXError as e:
-            return _json({"error": error_text(e)}, 502)
-        except Exception as e:  # a third party's plugin may raise anything
-            return _json({"error": f"{type(e).__name__}: {error_text(e)}"}, 500)
+        except Exception as e:
+            status = next((status for kinds, status in _STATUSES if isinstance(e, kinds)), 500)
+            # A third party's plugin may raise anything, and the text may be empty.
+            kind = f"{type(e).__name__}: " if status == 500 else ""
+            return _json({"error": f"{kind}{error_text(e)}"}, status)
 
     return handle
 

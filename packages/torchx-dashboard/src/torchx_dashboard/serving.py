@@ -31,17 +31,15 @@ def listening_socket(host: str, port: int) -> socket.socket:
     Raises:
         BackendError: The address is in use or does not belong to this machine.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = socket.socket(family, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_ipv6 = ":" in host
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    dual = is_ipv6 and socket.has_dualstack_ipv6()  # as the system's own default
     try:
-        server.bind((host, port))
-        server.listen(128)
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
     except OSError as e:
-        server.close()
+        reason = str(e.strerror).partition(" (while")[0]  # the message repeats the address
         hint = "; --port 0 chooses a free port" if port else ""
-        raise BackendError(f"cannot listen on {host}, port {port}: {e.strerror}{hint}") from None
-    return server
+        raise BackendError(f"cannot listen on {host}, port {port}: {reason}{hint}") from None
 
 
 def address_of(server: socket.socket, prefix: str = "") -> str:

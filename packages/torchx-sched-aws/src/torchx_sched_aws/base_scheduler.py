@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.descriptions import listed
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.client import Clients
-from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs
+from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs, ReplicaLog
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDryRunInfo
-from torchx_specs.schedulers.api import Scheduler, T
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, T
 from torchx_specs.schedulers.features import No, SchedulerFeatures
-
-if TYPE_CHECKING:
-    from torchx_sched_aws.cloudwatch import ReplicaLog
 
 #: Why bytes that are not UTF-8 are refused.
 NOT_UTF8 = "AWS's API is JSON"
@@ -38,8 +36,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     name: ClassVar[str]
     #: Name of the service in boto3.
     service: ClassVar[str]
-    #: What the service calls a job, for messages.
-    job_term: ClassVar[str]
     #: Command that ends a job of another tool, with the names of the job's fields in braces.
     end_command: ClassVar[str]
     features = SchedulerFeatures(
@@ -126,11 +122,23 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         job = self.find_job(app_id)
         if job is not None and not self._is_own(job):
             raise RequestError(
-                f"cannot {action} {app_id}: TorchX did not submit this {self.job_term} (it has no"
-                f" tag '{TAG_TORCHX_VER}'); to end the job, run:"
-                f" {self.end_command.format_map(job)}"
+                f"cannot {action} {app_id}: TorchX did not submit this job (it has no tag"
+                f" '{TAG_TORCHX_VER}'); to end the job, run: {self.end_command.format_map(job)}"
             )
         return job
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Return the description of an app, or None if it does not exist.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        job = self.find_job(app_id)
+        return None if job is None else self._describe_job(app_id, job)
+
+    def _listed(self, described: DescribeAppResponse, name: str) -> ListAppResponse:
+        """Return the item of a list for the description of an app with this name."""
+        return listed(described, f"{self.name}://{self.session_name}/{described.app_id}", name)
 
     @property
     def app_logs(self) -> CloudWatchLogs:
@@ -151,6 +159,10 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Return the job of an app; see :meth:`find_job`."""
 
     @abstractmethod
+    def _describe_job(self, app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
+        """Return the description of an app whose job is known."""
+
+    @abstractmethod
     def _end(self, job: Mapping[str, Any]) -> None:
         """End a job; one that has ended is not an error."""
 
@@ -159,8 +171,8 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Return whether TorchX submitted a job."""
 
     @abstractmethod
-    def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:
-        """Return the log of a replica, or None if the app does not exist.
+    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
+        """Return the log of a replica.
 
         Raises:
             RequestError: The role or replica does not exist.

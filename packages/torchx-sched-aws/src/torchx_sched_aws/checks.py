@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchx_kit.checks import describe_missing, error, ok, on_this_machine, warning
@@ -68,42 +68,7 @@ def check_batch(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``aws_batch``; without ``queue``, all job queues are checked.
     """
-    session = _usable_session()
-    if session is None:
-        return  # check_credentials reports the problem
-    try:
-        batch = _client(session, "batch")
-        wanted = str(cfg.get("queue") or "")
-        query = {"jobQueues": [wanted]} if wanted else {}
-        with aws_errors("list the job queues"):
-            queues = batch.describe_job_queues(**query)["jobQueues"]
-            if wanted and not queues:
-                names = [q["jobQueueName"] for q in batch.describe_job_queues()["jobQueues"]]
-                yield describe_missing("job queue", wanted, names, "queue")
-        yield from _check_queues(queues, wanted)
-    except AwsError as e:
-        yield _failed(e)
-    for option in ("job_role_arn", "execution_role_arn"):
-        yield from _check_role(session, option, str(cfg.get(option) or ""))
-
-
-def _check_queues(queues: list[dict[str, Any]], wanted: str) -> Iterator[CheckResult]:
-    problems = [
-        f"job queue {queue['jobQueueName']} is {queue['state']} and {queue['status']}"
-        f" {queue.get('statusReason', '')}".strip()
-        for queue in queues
-        if queue["state"] != "ENABLED" or queue["status"] != "VALID"
-    ]
-    remedy = "enable the queue, or correct its compute environments, in the console of AWS Batch"
-    for problem in problems:
-        yield error(problem, remedy) if wanted else warning(problem, remedy)
-    if queues and not problems:
-        names = ", ".join(queue["jobQueueName"] for queue in queues)
-        yield ok(f"job queues: {names}")
-    if not queues and not wanted:
-        yield warning(
-            "the account has no job queue in this region", "create one, or set another region"
-        )
+    yield from _check_service(_check_queues, cfg, "job_role_arn", "execution_role_arn")
 
 
 def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
@@ -112,16 +77,64 @@ def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``aws_sagemaker``.
     """
-    session = _usable_session()
-    if session is None:
-        return  # check_credentials reports the problem
+    yield from _check_service(_check_training_jobs, cfg, "role")
+
+
+def _check_service(
+    check: Callable[[Any, Mapping[str, CfgVal]], Iterator[CheckResult]],
+    cfg: Mapping[str, CfgVal],
+    *roles: str,
+) -> Iterator[CheckResult]:
+    """Yield the results of a check of a service, and whether IAM roles exist.
+
+    Args:
+        check: Checks the service with a boto3 session and the scheduler's options.
+        cfg: The scheduler's options.
+        roles: The options that name roles.
+    """
     try:
-        with aws_errors("list training jobs"):
-            _client(session, "sagemaker").list_training_jobs(MaxResults=1)
-        yield ok("training jobs can be listed")
+        session = _session()
+        if not session.region_name or session.get_credentials() is None:
+            return  # check_credentials reports the problem
+    except Exception:  # boto3 is missing, or its configuration is broken
+        return
+    try:
+        yield from check(session, cfg)
     except AwsError as e:
         yield _failed(e)
-    yield from _check_role(session, "role", str(cfg.get("role") or ""))
+    for option in roles:
+        yield from _check_role(session, option, str(cfg.get(option) or ""))
+
+
+def _check_queues(session: Any, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
+    wanted = str(cfg.get("queue") or "")
+    with aws_errors("list the job queues"):
+        pages = _client(session, "batch").get_paginator("describe_job_queues").paginate()
+        queues = [queue for page in pages for queue in page["jobQueues"]]
+    found = [q for q in queues if wanted in ("", q["jobQueueName"], q["jobQueueArn"])]
+    problems = [
+        f"job queue {queue['jobQueueName']} is {queue['state']} and {queue['status']}"
+        f" {queue.get('statusReason', '')}".strip()
+        for queue in found
+        if queue["state"] != "ENABLED" or queue["status"] != "VALID"
+    ]
+    remedy = "enable the queue, or correct its compute environments, in the console of AWS Batch"
+    for problem in problems:
+        yield error(problem, remedy) if wanted else warning(problem, remedy)
+    if found and not problems:
+        yield ok(f"job queues: {', '.join(queue['jobQueueName'] for queue in found)}")
+    elif wanted and not found:
+        names = [queue["jobQueueName"] for queue in queues]
+        yield describe_missing("job queue", wanted, names, "queue")
+    elif not found:
+        remedy = "create one, or set another region"
+        yield warning("the account has no job queue in this region", remedy)
+
+
+def _check_training_jobs(session: Any, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
+    with aws_errors("list training jobs"):
+        _client(session, "sagemaker").list_training_jobs(MaxResults=1)
+    yield ok("training jobs can be listed")
 
 
 def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
@@ -149,15 +162,6 @@ def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
 def _failed(problem: AwsError) -> CheckResult:
     unknown = f"look up the error in AWS's documentation: {one_line(problem.code)}"
     return error(problem, _REMEDIES.get(type(problem), unknown))
-
-
-def _usable_session() -> Any:
-    """Return a session with credentials and a region, or None if either is missing."""
-    try:
-        session = _session()
-        return session if session.region_name and session.get_credentials() is not None else None
-    except Exception:  # boto3 is missing, or its configuration is broken
-        return None
 
 
 def _session() -> Any:

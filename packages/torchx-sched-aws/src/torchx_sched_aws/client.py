@@ -7,6 +7,7 @@ The first request imports boto3. The AWS SDK reads region, profile, credentials 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -37,9 +38,10 @@ _UNCERTAIN = frozenset(
     {"InternalFailure", "InternalServerError", "ServerException", "ServiceUnavailable"}
 )
 
-
 # The consoles of partitions whose regions have no domain of their own.
 _DOMAINS = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+
+logger = logging.getLogger(__name__)
 
 
 class AwsError(BackendError):
@@ -160,13 +162,13 @@ class Clients:
 
         # The clients share a session, because it has the credentials and the services' models.
         self._session = self._session or Session()
-        retries: dict[str, Any] = {}
         # In the SDK, these settings would override the user's environment variables, so leave out
         # a setting whose variable is set.
-        if "AWS_RETRY_MODE" not in os.environ:
-            retries["mode"] = "adaptive"
-        if "AWS_MAX_ATTEMPTS" not in os.environ:
-            retries["total_max_attempts"] = ATTEMPTS
+        settings = (
+            ("AWS_RETRY_MODE", "mode", "adaptive"),
+            ("AWS_MAX_ATTEMPTS", "total_max_attempts", ATTEMPTS),
+        )
+        retries = {name: value for key, name, value in settings if key not in os.environ}
         config = Config(
             retries=retries or None,
             connect_timeout=_CONNECT_SECONDS,
@@ -205,6 +207,27 @@ def aws_errors(action: str) -> AbstractContextManager[None]:
         AwsError: AWS refused the request or did not answer.
     """
     return translated_errors(lambda error: translate_error(error, action))
+
+
+@contextlib.contextmanager
+def suppressing(is_expected: Callable[[AwsError], bool]) -> Iterator[None]:
+    """Suppress the errors of AWS for which ``is_expected`` returns True, and log them."""
+    try:
+        yield
+    except AwsError as e:
+        if not is_expected(e):
+            raise
+        logger.debug("%s", e)
+
+
+def is_denied(error: AwsError) -> bool:
+    """Return whether the credentials lack a permission."""
+    return isinstance(error, AccessDeniedError)
+
+
+def is_client_error(error: AwsError) -> bool:
+    """Return whether Batch refused a request, for example because an object is missing."""
+    return error.code == "ClientException"
 
 
 @contextlib.contextmanager

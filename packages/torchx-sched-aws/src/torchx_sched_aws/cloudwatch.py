@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex, split_lines
@@ -28,8 +31,6 @@ from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from torchx_sched_aws.base_scheduler import AwsScheduler
 
 #: Maximum number of log events in a response.
@@ -47,17 +48,11 @@ logger = logging.getLogger(__name__)
 
 
 class NoLogError(AwsError):
-    """The log group or log stream does not exist.
-
-    Attributes:
-        group: Whether the log group is missing, not only the log stream.
-    """
-
-    group = False
+    """The log group does not exist."""
 
 
 class LogStream:
-    """One log stream; each read continues after the previous one.
+    """One log stream; each read continues after the previous one. A missing stream is empty.
 
     Args:
         clients: The boto3 clients to use.
@@ -81,9 +76,9 @@ class LogStream:
         self.stream = stream
         self._clients = clients
         self.mark = mark
-        self._since = to_milliseconds(since) if since is not None else None
+        self._since = 0 if since is None else to_milliseconds(since)
         # Event times are whole milliseconds, so round up to keep the last millisecond's events.
-        self._until = to_milliseconds(until, round_up=True) if until is not None else None
+        self._until = inf if until is None else to_milliseconds(until, round_up=True)
         self._token: str | None = None
         # If the token expires, reading continues from the time of the last event. Several events
         # may have that time, and events have no ids, so count the events read with that time.
@@ -100,17 +95,42 @@ class LogStream:
         """Yield the unread lines, each with its newline.
 
         Raises:
-            NoLogError: The group or stream does not exist.
+            NoLogError: The log group does not exist.
             AwsError: AWS refused the request or did not answer. The next call continues with the
                 first unread line.
         """
-        for event in self._events():
-            time_ms = event["timestamp"]
-            if (self._since or 0) <= time_ms and (self._until is None or time_ms < self._until):
-                if self.mark:
-                    yield self.mark
-                    self.mark = ""
-                yield from _event_lines(event)
+        if self._until <= self._since:
+            return
+        skip = self._last_count if self._token is None else 0
+        while True:
+            try:
+                page = self._page()
+            except AwsError as e:
+                # A token expires after 24 hours.
+                if e.code != "InvalidParameterException" or self._token is None:
+                    raise
+                self._token = None
+                skip = self._last_count
+                continue
+            for event in page["events"]:
+                time_ms = event["timestamp"]
+                if time_ms == self._last_time:
+                    if skip > 0:
+                        skip -= 1
+                        continue
+                    self._last_count += 1
+                else:
+                    self._last_time, self._last_count, skip = time_ms, 1, 0
+                if self._since <= time_ms < self._until:
+                    if self.mark:
+                        yield self.mark
+                        self.mark = ""
+                    yield from _event_lines(event)
+            token = page.get("nextForwardToken")
+            if token is None or token == self._token:
+                return
+            # An empty page may not be the last one.
+            self._token = token
 
     def read_last(self, last: int) -> list[str]:
         """Return the last lines of the stream; :meth:`lines` then continues after them.
@@ -119,10 +139,10 @@ class LogStream:
             last: Maximum number of lines.
 
         Raises:
-            NoLogError: The group or stream does not exist.
+            NoLogError: The log group does not exist.
             AwsError: AWS refused the request or did not answer.
         """
-        if self._until is not None and self._until <= (self._since or 0):
+        if self._until <= self._since:
             return []
         found: deque[str] = deque()
         self._last_time, self._last_count = -1, 0
@@ -156,37 +176,7 @@ class LogStream:
         Args:
             now: The time, in seconds since 1970.
         """
-        return self._until is not None and now * 1000 >= self._until
-
-    def _events(self) -> Iterator[dict[str, Any]]:
-        if self._until is not None and self._until <= (self._since or 0):
-            return
-        skip = self._last_count if self._token is None else 0
-        while True:
-            try:
-                page = self._page()
-            except AwsError as e:
-                # A token expires after 24 hours.
-                if e.code != "InvalidParameterException" or self._token is None:
-                    raise
-                self._token = None
-                skip = self._last_count
-                continue
-            for event in page["events"]:
-                time_ms = event["timestamp"]
-                if time_ms == self._last_time:
-                    if skip > 0:
-                        skip -= 1
-                        continue
-                    self._last_count += 1
-                else:
-                    self._last_time, self._last_count, skip = time_ms, 1, 0
-                yield event
-            token = page.get("nextForwardToken")
-            if token is None or token == self._token:
-                return
-            # An empty page may not be the last one.
-            self._token = token
+        return now * 1000 >= self._until
 
     def _page(
         self, *, backward: bool = False, token: str | None = None, limit: int = PAGE_SIZE
@@ -209,12 +199,12 @@ class LogStream:
         if token is not None:
             parameters["nextToken"] = token
         elif backward:
-            self._start = self._since or 0
+            self._start = self._since
         else:
-            self._start = max(self._since or 0, self._last_time)
+            self._start = max(self._since, self._last_time)
         if self._start > 0:
             parameters["startTime"] = self._start
-        if self._until is not None:
+        if self._until < inf:
             parameters["endTime"] = self._until
         try:
             with aws_errors(f"read the log {self.group} {self.stream}"):
@@ -224,9 +214,9 @@ class LogStream:
         except AwsError as e:
             if e.code != "ResourceNotFoundException":
                 raise
-            missing = NoLogError(str(e), e.code)
-            missing.group = "group" in str(e.__cause__)
-            raise missing from e
+            if "group" in str(e.__cause__):
+                raise NoLogError(str(e), e.code) from e
+            return {"events": []}
         return page
 
 
@@ -237,8 +227,7 @@ def _event_lines(event: Mapping[str, Any]) -> list[str]:
 
 def follow(
     clients: Clients,
-    streams: Callable[[], list[LogStream]],
-    ended_at: Callable[[], float | None],
+    poll: Callable[[], tuple[float | None, list[LogStream]]],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.time,
     *,
@@ -253,10 +242,9 @@ def follow(
 
     Args:
         clients: The boto3 clients to use.
-        streams: Function that returns the streams to read, in order. Each call must return the same
-            objects as the call before, and may append new ones.
-        ended_at: Function that returns the job's end in seconds since 1970, or None while the job
-            may still log lines.
+        poll: Function that returns the job's end in seconds since 1970, or None while the job may
+            still log lines, and the streams to read, in order. Each call must return the same
+            streams as the call before, and may append new ones.
         sleep: Function that waits for a number of seconds.
         clock: Function that returns the time in seconds since 1970.
         log_delay: How long the last log lines may take to arrive after the job's end, in seconds.
@@ -276,31 +264,28 @@ def follow(
         sleep=lambda seconds: sleep(min(seconds, left)),
         clock=clock,
     )
-    warned = False
-    ran = False
-    observed_end: float | None = None
+    warned = was_running = False
+    deadline: float | None = None  # until when the last lines may arrive
     while True:
-        missing: NoLogError | None = None
         left = longest
         try:
             # Query the end before reading, so that no line written before the end is missed.
-            ended = ended_at()
+            ended, streams = poll()
             now = clock()
             if ended is None:
-                ran = True
-            elif ran and observed_end is None:
-                observed_end = now  # AWS's clock may differ from clock()
-            wait_from = ended if observed_end is None else observed_end
-            done = wait_from is not None and now >= wait_from + log_delay
-            current = streams()
-            past = bool(current) and all(s.is_past(now - log_delay) for s in current)
-            for stream in current:
-                try:
-                    for line in stream.lines():
-                        backoff.reset()
-                        yield line
-                except NoLogError as e:
-                    missing = e
+                was_running = True
+            elif deadline is None:
+                # AWS's clock may differ from clock(), so prefer the end that was observed.
+                deadline = (now if was_running else ended) + log_delay
+            past = bool(streams) and all(s.is_past(now - log_delay) for s in streams)
+            done = past or (deadline is not None and now >= deadline)
+            try:
+                for line in chain.from_iterable(stream.lines() for stream in streams):
+                    backoff.reset()
+                    yield line
+            except NoLogError:  # the first job of an account creates the log group
+                if done:
+                    raise
         except AwsError as e:
             if not _is_transient(e):
                 raise
@@ -311,13 +296,11 @@ def follow(
                 warned = True
             backoff.pause_after(e)
             continue
-        warned = False
-        if done or past:
-            if missing is not None and missing.group:
-                raise missing
+        if done:
             return
-        if wait_from is not None:  # sleep at most until the time of the last poll
-            left = max(wait_from + log_delay - now, shortest)
+        warned = False
+        if deadline is not None:  # sleep at most until the time of the last poll
+            left = max(deadline - now, shortest)
         backoff.pause()
 
 
@@ -340,55 +323,39 @@ class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
                 f"{scheduler.backend} cannot show {query.streams.value} alone: CloudWatch stores"
                 " stdout and stderr together; request the combined output"
             )
-        log = scheduler._log(app_id, role, k)
-        if log is None:
+        job = scheduler.find_job(app_id)
+        if job is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        lines = log.lines(query, scheduler._log_delay, closing)
+        lines = scheduler._log(app_id, job, role, k).lines(query, closing, scheduler._log_delay)
         return filter_regex(query.regex, lines) if query.regex else lines
 
 
-class ReplicaLog(ABC):
+@dataclass(frozen=True)
+class ReplicaLog:
     """The log of one replica: one log stream for each attempt.
 
-    Args:
+    Attributes:
         clients: The boto3 clients to use.
         group: Name of the log group.
+        poll: Function that queries the job. It returns the replica's end in seconds since 1970, or
+            None while the replica may still log lines, and the names of the replica's log streams
+            in the order of its attempts. A later call may leave out names of an earlier call.
     """
 
-    def __init__(self, clients: Clients, group: str) -> None:
-        self._clients = clients
-        self._group = group
-
-    @abstractmethod
-    def ended_at(self) -> float | None:
-        """Return the replica's end in seconds since 1970, or None while it may still log lines.
-
-        Implementations poll the job.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-
-    @abstractmethod
-    def stream_names(self) -> Iterable[str]:
-        """Return the names of the replica's log streams, in the order of its attempts.
-
-        A later call may leave out names that an earlier call has returned.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
+    clients: Clients
+    group: str
+    poll: Callable[[], tuple[float | None, Iterable[str]]]
 
     def lines(
-        self, query: LogQuery, log_delay: float = LOG_DELAY, closing: Closing | None = None
+        self, query: LogQuery, closing: Closing, log_delay: float = LOG_DELAY
     ) -> Iterator[str]:
         """Yield the lines, each with its newline.
 
         Args:
             query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
+            closing: Ends a followed log when the scheduler is closed.
             log_delay: How long the last log lines may take to arrive after the replica's end, in
                 seconds.
-            closing: Ends a followed log when the scheduler is closed.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -396,30 +363,29 @@ class ReplicaLog(ABC):
         """
         known: dict[str, LogStream] = {}
 
-        def streams() -> list[LogStream]:
-            for name in self.stream_names():
+        def poll() -> tuple[float | None, list[LogStream]]:
+            ended, names = self.poll()
+            for name in names:
                 if name not in known:
                     has_mark = known and query.attempts and query.regex is None
                     known[name] = LogStream(
-                        self._clients,
-                        self._group,
+                        self.clients,
+                        self.group,
                         name,
                         query.since,
                         query.until,
                         attempt_mark(len(known) + 1) if has_mark else "",
                     )
-            return list(known.values())
+            return ended, list(known.values())
 
         if query.last is not None:
-            yield from _read_last(streams(), query.last, query.should_tail)
+            yield from _read_last(poll()[1], query.last, query.should_tail)
         if query.should_tail:
-            closing = closing or Closing()
-            lines = follow(
-                self._clients, streams, self.ended_at, closing.sleep, log_delay=log_delay
-            )
+            lines = follow(self.clients, poll, closing.sleep, log_delay=log_delay)
             yield from closing.until_closed(lines)
         elif query.last is None:
-            yield from read_streams(streams())
+            for stream in poll()[1]:
+                yield from stream.lines()
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
@@ -432,36 +398,20 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
             later streams have enough lines, so that the follower continues at each stream's end.
     """
     found: list[list[str]] = []
-    for stream in reversed(streams):
-        if last <= 0 and not follow:
-            break
-        try:
+    try:
+        for stream in reversed(streams):
+            if last <= 0 and not follow:
+                break
             lines = stream.read_last(last)
-        except NoLogError as e:
-            if e.group and not follow:
-                raise
-            continue
-        last -= len(lines)
-        # If there are fewer lines than were requested, the first one is among them.
-        found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
-        if stream.has_begun:
-            stream.mark = ""
+            last -= len(lines)
+            # If there are fewer lines than were requested, the first one is among them.
+            found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
+            if stream.has_begun:
+                stream.mark = ""
+    except NoLogError:
+        if not follow:
+            raise
     return [line for lines in reversed(found) for line in lines]
-
-
-def read_streams(streams: list[LogStream]) -> Iterator[str]:
-    """Yield the lines of the streams in order; a missing stream has no lines.
-
-    Raises:
-        NoLogError: The log group does not exist.
-        AwsError: AWS refused the request or did not answer.
-    """
-    for stream in streams:
-        try:
-            yield from stream.lines()
-        except NoLogError as e:
-            if e.group:
-                raise
 
 
 def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:

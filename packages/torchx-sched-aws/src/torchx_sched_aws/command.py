@@ -15,14 +15,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.scripts.shell import quote, quote_around
-from torchx_sched_aws.limits import LINE_ENDS, is_valid, maximum
+from torchx_sched_aws.limits import LINE_ENDS, is_valid, maximum, without_unset
 from torchx_specs.errors import RequestError
 from torchx_specs.model.templates import macros
-from torchx_specs.redaction import masked, masked_text
 
 _NAME = "torchx"
 # sh starts a program whose name contains '=', because env(1) would read the name as a variable.
@@ -126,28 +124,10 @@ def read_batch_command(command: Sequence[str]) -> tuple[list[str], dict[str, str
     return argv, variables
 
 
-@dataclass(frozen=True)
-class TrainingCommand:
-    """The command of a training job.
-
-    Attributes:
-        entrypoint: Entrypoint of the containers.
-        arguments: Arguments of the entrypoint.
-        environment: Environment variables that the API sets.
-        display_argv: Entrypoint and arguments to print, with secrets masked; empty unless the
-            command is a shell script, in whose pieces secrets cannot be recognized.
-    """
-
-    entrypoint: list[str]
-    arguments: list[str]
-    environment: dict[str, str]
-    display_argv: list[str]
-
-
 def training_command(
     argv: Sequence[str], env: Mapping[str, str], placeholder: str
-) -> TrainingCommand:
-    """Return the command of a training job.
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the command of a training job, as fields of the request, and its environment.
 
     Args:
         argv: Program and arguments, with ``placeholder`` in place of the replica's index.
@@ -168,29 +148,26 @@ def training_command(
         plain.popitem()
     scripted = {name: value for name, value in env.items() if name not in plain}
     most = maximum(_ARGUMENTS)
+    max_words = maximum(_ENTRYPOINT) + most
+    words, least = list(argv), 1
     if (
-        not scripted
-        and len(argv) <= maximum(_ENTRYPOINT) + most
-        and all(placeholder not in text and is_valid(text, f"{_ARGUMENTS}[]") for text in argv)
+        scripted
+        or len(argv) > max_words
+        or any(placeholder in text or not is_valid(text, f"{_ARGUMENTS}[]") for text in argv)
     ):
-        first = max(1, len(argv) - most)
-        return TrainingCommand(list(argv[:first]), list(argv[first:]), plain, [])
-
-    def script(argv: Sequence[str], env: Mapping[str, str]) -> str:
-        return _script(_with_variables(argv, env), placeholder, _SAGEMAKER_INDEX)
-
-    boot = ["sh", "-c", BOOTSTRAP, _NAME]
-    pieces = _pieces(script(argv, scripted))
-    max_pieces = maximum(_ENTRYPOINT) - len(boot) + most
-    if len(pieces) > max_pieces:
-        raise RequestError(
-            f"the command and its long environment variables have {sum(map(len, pieces))}"
-            f" characters with quotes; SageMaker allows {max_pieces * maximum(f'{_ARGUMENTS}[]')},"
-            " move them into a file of the image"
-        )
-    first = max(0, len(pieces) - most)
-    display_argv = [*boot, masked_text(script(masked(argv), masked(scripted)))]
-    return TrainingCommand([*boot, *pieces[:first]], pieces[first:], plain, display_argv)
+        pieces = _pieces(_script(_with_variables(argv, scripted), placeholder, _SAGEMAKER_INDEX))
+        boot = ["sh", "-c", BOOTSTRAP, _NAME]
+        words, least = [*boot, *pieces], len(boot)
+        if len(words) > max_words:
+            size = (max_words - least) * maximum(f"{_ARGUMENTS}[]")
+            raise RequestError(
+                f"the command and its long environment variables have {sum(map(len, pieces))}"
+                f" characters with quotes; SageMaker allows {size}, move them into a file of the"
+                " image"
+            )
+    first = max(least, len(words) - most)
+    fields = {"ContainerEntrypoint": words[:first], "ContainerArguments": words[first:]}
+    return without_unset(fields), plain
 
 
 def _pieces(script: str) -> list[str]:

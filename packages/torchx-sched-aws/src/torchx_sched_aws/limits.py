@@ -1,4 +1,4 @@
-"""Checks of a request to SageMaker against the limits of its API.
+"""Fields of requests that are not set, the option ``time``, and checks against SageMaker's limits.
 
 The limits are in :mod:`torchx_sched_aws.model_limits`. Batch checks requests itself: the only
 limits in its model are those of tags, which are the same.
@@ -6,12 +6,14 @@ limits in its model are those of tags, which are the same.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_kit.times import limit_option, parse_limit
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
-from torchx_specs.errors import nearest
+from torchx_specs.errors import RequestError, nearest
 
 # In the API, these are 0 or more, because a job with instance groups sets them elsewhere.
 _LIMITS: dict[str, dict[str, Any]] = {
@@ -27,6 +29,20 @@ _FORMS = {S3_PATTERN: "s3://BUCKET/PREFIX"}
 LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
+def without_unset(value: Any) -> Any:
+    """Return nested data without fields whose value is None, an empty dict or an empty list.
+
+    >>> without_unset({"a": 0, "b": {"c": None}, "d": [{"e": []}]})
+    {'a': 0, 'd': [{}]}
+    """
+    if isinstance(value, list):
+        return [without_unset(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {key: without_unset(item) for key, item in value.items()}
+    return {key: item for key, item in fields.items() if item not in (None, {}, [])}
+
+
 def maximum(path: str) -> int:
     """Return the largest number, length or count of the value at a place in the request."""
     return int(_LIMITS[path]["max"])
@@ -34,22 +50,18 @@ def maximum(path: str) -> int:
 
 def is_valid(text: str, path: str) -> bool:
     """Return whether a text is valid at a place in the request."""
-    return not list(limit_problems(text, path))
+    return not list(limit_problems(text, path, path))
 
 
-def limit_problems(
-    value: object, path: str, name: str = "", names: Mapping[str, str] | None = None
-) -> Iterator[str]:
+def limit_problems(value: object, path: str, name: str) -> Iterator[str]:
     """Yield why SageMaker does not accept a value or the values in it, one line each.
 
     Args:
         value: The value.
         path: The value's place in the request, such as ``ResourceConfig.VolumeSizeInGB``, ``Tags``,
             ``Tags[]``, ``Environment{name}`` or ``Environment{value}``.
-        name: What messages call the value (default: ``path``).
-        names: What messages call the values in it, by their place.
+        name: What messages call the value.
     """
-    name = name or (names or {}).get(path, path)
     limit = _LIMITS.get(path, {})
     if isinstance(value, str):
         # Values of maps and tags may be secrets.
@@ -62,14 +74,35 @@ def limit_problems(
             yield f"{len(value)} {name}; SageMaker allows {limit['max']}"
         if isinstance(value, list):
             for item in value:
-                yield from limit_problems(item, f"{path}[]", names=names)
+                yield from limit_problems(item, f"{path}[]", name)
         elif f"{path}{{name}}" in _LIMITS:
             for key, item in value.items():
                 yield from limit_problems(key, f"{path}{{name}}", f"{name}: the key")
                 yield from limit_problems(item, f"{path}{{value}}", f"{name}['{key:.60}']")
         else:
             for key, item in value.items():
-                yield from limit_problems(item, f"{path}.{key}".lstrip("."), names=names)
+                yield from limit_problems(item, f"{path}.{key}", f"{name}: {key}")
+
+
+def apply_time(opts: Any, native: str) -> None:
+    """Set the option ``native``, in seconds, if only ``time`` is given.
+
+    Args:
+        opts: The scheduler's options.
+        native: The option that the service has for the limit.
+    """
+    seconds = parse_limit(opts.time or "")
+    if seconds is not None and opts[native] is None:
+        setattr(opts, native, math.ceil(seconds))
+
+
+def time_problems(opts: Any, native: str) -> Iterator[str]:
+    """Yield the problem of the option ``time``; the arguments are those of :func:`apply_time`."""
+    try:
+        if opts.time and opts[native] != math.ceil(limit_option("time", opts.time)):
+            yield f"option time={opts.time} contradicts {native}={opts[native]}; give one of them"
+    except RequestError as e:
+        yield from e.problems
 
 
 def range_problems(value: int, name: str, limit: Mapping[str, int]) -> Iterator[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from getpass import getuser
 
 from torchx_sched_aws.limits import maximum
-from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
 
 #: Tag with the TorchX release that submitted the job.
@@ -40,33 +39,32 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
         app_name: Name of the app.
         user: Name of the user who submits the app.
         metadata: Metadata of the app.
-
-    Raises:
-        RequestError: There are too many tags, or a key is reserved or blank.
     """
     tags = {
         TAG_TORCHX_VER: __version__,
         TAG_TORCHX_APPNAME: tag_value(app_name),
         TAG_TORCHX_USER: tag_value(user),
     }
-    problems = []
     for key, value in metadata.items():
-        if not isinstance(value, (str, int, float)):
-            continue
-        name = _NOT_ALLOWED.sub("_", str(key))[: maximum("Tags[].Key")]
-        if name.lower().startswith("aws:") or not name.strip():
-            problems.append(
-                f"metadata '{key}' cannot be a tag: AWS reserves names that begin with 'aws:'"
-            )
-        tags[name] = tag_value(str(value))
-    if len(tags) > MAX_TAGS:
-        problems.append(
-            f"{len(tags) - 3} metadata entries: AWS allows {MAX_TAGS} tags on a job,"
-            f" {MAX_TAGS - 3} besides TorchX's own"
-        )
-    if problems:
-        raise RequestError(problems)
+        if isinstance(value, (str, int, float)):
+            tags[_NOT_ALLOWED.sub("_", str(key))[: maximum("Tags[].Key")]] = tag_value(str(value))
     return tags
+
+
+def tag_problems(tags: Collection[str]) -> Iterator[str]:
+    """Yield why AWS does not accept the names of a job's tags, one line each.
+
+    Args:
+        tags: The names of all tags, three of which are TorchX's own.
+    """
+    for name in tags:
+        if name.lower().startswith("aws:") or not name.strip():
+            yield f"'{name}' cannot be a tag: AWS reserves names that begin with 'aws:'"
+    if len(tags) > MAX_TAGS:
+        yield (
+            f"{len(tags)} tags: AWS allows {MAX_TAGS} tags on a job, {MAX_TAGS - 3} besides"
+            " TorchX's own"
+        )
 
 
 def tag_value(text: str) -> str:

@@ -5,7 +5,8 @@ The docker library is imported by the functions that need an engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_kit.images.engine import EngineError as EngineError
@@ -44,6 +45,21 @@ def connect() -> DockerClient:
         from torchx_sched_docker.lazy_api import lazy_client
 
         return lazy_client(TIMEOUT)
+
+
+@contextlib.contextmanager
+def ignoring(*statuses: int) -> Iterator[None]:
+    """Ignore a refusal of the engine with one of these HTTP statuses.
+
+    Args:
+        statuses: For example 404 (there is no such object), or 409 (another process ends or removes
+            the object).
+    """
+    try:
+        yield
+    except EngineError as e:
+        if e.status not in statuses:
+            raise
 
 
 def list_containers(client: DockerClient, app_id: str = "") -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.client import EngineError, engine_errors, in_parallel
+from torchx_sched_docker.client import engine_errors, ignoring, in_parallel
 from torchx_sched_docker.labels import (
     LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
@@ -36,13 +36,9 @@ def inspect(client: DockerClient, summaries: Sequence[Mapping[str, Any]]) -> lis
 
     def get(summary: Mapping[str, Any]) -> Container | None:
         container = summary["Id"]
-        try:
-            with engine_errors(f"inspect the container {container}"):
-                return client.containers.get(container)
-        except EngineError as e:
-            if e.status != 404:
-                raise
-            return None
+        with ignoring(404), engine_errors(f"inspect the container {container}"):
+            return client.containers.get(container)
+        return None
 
     return [container for container in in_parallel(get, summaries) if container is not None]
 

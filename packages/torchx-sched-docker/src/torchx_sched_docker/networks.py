@@ -6,7 +6,13 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from torchx_sched_docker.client import EngineError, connect, engine_errors, list_containers
+from torchx_sched_docker.client import (
+    EngineError,
+    connect,
+    engine_errors,
+    ignoring,
+    list_containers,
+)
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_VERSION
 from torchx_sched_docker.request import NETWORK, network_name
 from torchx_sched_docker.states import summary_state
@@ -68,28 +74,23 @@ def remove_app_networks(client: DockerClient, app_id: str) -> None:
     with engine_errors(f"list the networks of {app_id}"):
         networks = client.api.networks(filters={"label": f"{LABEL_APP_ID}={app_id}"})
     for network in networks:
-        try:
+        with ignoring(404):
             _remove_network(client, str(network["Id"]))
-        except EngineError as e:
-            if e.status != 404:
-                raise
 
 
 def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> None:
     for attempt in range(_CREATE_ATTEMPTS):
         try:
-            with engine_errors(f"create the network {name}"):
+            with ignoring(409), engine_errors(f"create the network {name}"):
                 client.api.create_network(
                     name, driver="bridge", check_duplicate=True, labels=labels
                 )
+            return
         except EngineError as e:
             # The firewall service, or another engine, is rewriting the firewall rules: try again.
-            if "iptables failed" in str(e) and attempt + 1 < _CREATE_ATTEMPTS:
-                time.sleep(_PAUSE)
-                continue
-            if e.status != 409:
+            if "iptables failed" not in str(e) or attempt + 1 == _CREATE_ATTEMPTS:
                 raise
-        return
+            time.sleep(_PAUSE)
 
 
 def _remove_network(client: DockerClient, network: str) -> None:

@@ -18,7 +18,7 @@ from torchx_kit.jobs.records import REPORTS, JobRecord
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
 from torchx_sched_docker.attempts import RECORD
-from torchx_sched_docker.client import EngineError, engine_errors
+from torchx_sched_docker.client import engine_errors, ignoring
 from torchx_sched_docker.labels import LABEL_APP_ID
 from torchx_specs.model.status import AppState, ReplicaStatus, is_terminal
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # The longest record that is read, in bytes, because the program could write to it.
 _LONGEST = 1 << 24
-_DELETED = (404, 409)
 
 
 def open_record(client: DockerClient, container: str) -> None:
@@ -48,12 +47,8 @@ def record_cancel(client: DockerClient, container: str) -> None:
     Raises:
         BackendError: The engine does not answer, or refuses the request.
     """
-    try:
-        with engine_errors("record that the app is cancelled"):
-            client.api.put_archive(container, RECORD, _tar(tarfile.TarInfo("cancelled")))
-    except EngineError as e:
-        if e.status not in _DELETED:
-            raise
+    with ignoring(404, 409), engine_errors("record that the app is cancelled"):
+        client.api.put_archive(container, RECORD, _tar(tarfile.TarInfo("cancelled")))
 
 
 def read_record(client: DockerClient, container: str) -> JobRecord:
@@ -63,14 +58,10 @@ def read_record(client: DockerClient, container: str) -> JobRecord:
         BackendError: The engine does not answer, or refuses the request.
     """
     data = bytearray()
-    try:
-        with engine_errors("read the record of the app"):
-            chunks, _ = client.api.get_archive(container, RECORD)
-            for chunk in chunks:  # to the end, so that the connection can be used again
-                data += chunk[: _LONGEST - len(data)]
-    except EngineError as e:
-        if e.status not in _DELETED:
-            raise
+    with ignoring(404, 409), engine_errors("read the record of the app"):
+        chunks, _ = client.api.get_archive(container, RECORD)
+        for chunk in chunks:  # to the end, so that the connection can be used again
+            data += chunk[: _LONGEST - len(data)]
     files = {}
     with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
@@ -90,12 +81,8 @@ def remove_records(client: DockerClient, app_id: str) -> None:
     with engine_errors(f"list the volumes of {app_id}"):
         found = client.api.volumes(filters={"label": f"{LABEL_APP_ID}={app_id}"})["Volumes"]
     for volume in found or ():
-        try:
-            with engine_errors(f"remove the volume {volume['Name']}"):
-                client.api.remove_volume(volume["Name"])
-        except EngineError as e:
-            if e.status != 404:
-                raise
+        with ignoring(404), engine_errors(f"remove the volume {volume['Name']}"):
+            client.api.remove_volume(volume["Name"])
 
 
 def add_report(replica: ReplicaStatus, record: JobRecord, role_index: int) -> None:

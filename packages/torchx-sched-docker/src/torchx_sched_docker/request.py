@@ -228,45 +228,39 @@ def _environment(opts: DockerOpts) -> dict[str, str]:
 def _role_kwargs(role: Role, app_id: str, opts: DockerOpts) -> dict[str, object]:
     """Return the parameters that the containers of a role share."""
     mounts, devices = _mounts(role)
+    resource = role.resource
+    retry = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
+    # For the engine, 0 means no limit. Shared memory counts towards the limit.
+    memory = max(resource.memMB, _LEAST_MEMORY) if resource.memMB else 0
+    # "gpu" makes the driver expose the devices; the other values select driver libraries.
+    gpus = {
+        "Driver": "",
+        "Count": int(resource.gpu),
+        "DeviceIDs": [],
+        "Capabilities": [["gpu", "compute", "utility"]],
+        "Options": {},
+    }
+    ports = {
+        f"{port}/tcp": {
+            "HostIp": "127.0.0.1",
+            "HostPort": str(port) if opts.publish == "same" else "",
+        }
+        for port in role.port_map.values()
+    }
     kwargs: dict[str, object] = {
         "privileged": opts.privileged,
         "init": opts.init,
         "network": network_name(app_id),
         "mounts": mounts,
         "devices": devices,
+        "restart_policy": retry if role.max_retries > 0 else None,
+        "mem_limit": f"{memory}m" if resource.memMB >= 0 else None,
+        "shm_size": f"{resource.memMB}m" if resource.memMB >= 0 else None,
+        "nano_cpus": int(resource.cpu * 1e9) if resource.cpu >= 0 else None,
+        "device_requests": [gpus] if resource.gpu > 0 else None,
+        "ports": ports if ports and opts.publish != "none" else None,
     }
-    if role.max_retries > 0:
-        kwargs["restart_policy"] = {
-            "Name": "on-failure",
-            "MaximumRetryCount": role.max_retries,
-        }
-    resource = role.resource
-    if resource.memMB >= 0:
-        # For the engine, 0 means no limit. Shared memory counts towards the limit.
-        kwargs["mem_limit"] = f"{max(resource.memMB, _LEAST_MEMORY) if resource.memMB else 0}m"
-        kwargs["shm_size"] = f"{resource.memMB}m"
-    if resource.cpu >= 0:
-        kwargs["nano_cpus"] = int(resource.cpu * 1e9)
-    if resource.gpu > 0:
-        # "gpu" makes the driver expose the devices; the other values select driver libraries.
-        kwargs["device_requests"] = [
-            {
-                "Driver": "",
-                "Count": int(resource.gpu),
-                "DeviceIDs": [],
-                "Capabilities": [["gpu", "compute", "utility"]],
-                "Options": {},
-            }
-        ]
-    if role.port_map and opts.publish != "none":
-        kwargs["ports"] = {
-            f"{port}/tcp": {
-                "HostIp": "127.0.0.1",
-                "HostPort": str(port) if opts.publish == "same" else "",
-            }
-            for port in role.port_map.values()
-        }
-    return kwargs
+    return {name: value for name, value in kwargs.items() if value is not None}
 
 
 def _mounts(role: Role) -> tuple[list[dict[str, object]], list[str]]:

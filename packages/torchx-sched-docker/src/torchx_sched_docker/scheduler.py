@@ -26,6 +26,7 @@ from torchx_sched_docker.client import (
     NoEngineError,
     connect,
     engine_errors,
+    ignoring,
     in_parallel,
     list_containers,
 )
@@ -283,17 +284,14 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         from torchx_sched_docker.records import record_cancel
 
         api, container, name = self._docker_client.api, summary["Id"], container_name(summary)
-        try:
-            with engine_errors(f"stop the container {name}"):
-                # Rename the container first: an observer of its end must see why it ended.
-                if not name.endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
-                    api.rename(container, name + suffix)
-                if suffix == CANCELLED_SUFFIX and LABEL_REQUEUE in summary["Labels"]:
-                    record_cancel(self._docker_client, container)
-                api.stop(container, timeout=GRACE)
-        except EngineError as e:
-            if e.status not in (404, 409):  # Another process deleted it, or ends it, too.
-                raise
+        # Another process may have deleted the container, or end it, too.
+        with ignoring(404, 409), engine_errors(f"stop the container {name}"):
+            # Rename the container first: an observer of its end must see why it ended.
+            if not name.endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
+                api.rename(container, name + suffix)
+            if suffix == CANCELLED_SUFFIX and LABEL_REQUEUE in summary["Labels"]:
+                record_cancel(self._docker_client, container)
+            api.stop(container, timeout=GRACE)
 
     def delete(self, app_id: str) -> None:
         """Remove an app's containers, running or not, and its network.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,13 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from docker.models.containers import ContainerCollection
-from docker.utils import parse_repository_tag
 
-from torchx_kit.images.engine import engine_message
-from torchx_kit.images.transfers import with_progress
+from torchx_kit.images.transfers import pull_image
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
-from torchx_sched_docker.client import EngineError, engine_errors, in_parallel, list_containers
+from torchx_sched_docker.client import (
+    engine_errors,
+    ignoring,
+    in_parallel,
+    list_containers,
+)
 from torchx_sched_docker.labels import LABEL_REQUEUE
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records
@@ -27,8 +29,6 @@ from torchx_specs.schedulers.request_checks import variable_problems
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
-
-logger = logging.getLogger(__name__)
 
 
 def start(
@@ -55,11 +55,11 @@ def start(
     interrupted = threading.Event()
     try:
         if pull != "never":
-            in_parallel(
-                lambda image: _pull(client, image, pull, quiet, interrupted),
-                images,
-                interrupted.set,
-            )
+
+            def pull_one(image: str) -> None:
+                pull_image(client, image, pull, quiet=quiet, is_interrupted=interrupted.is_set)
+
+            in_parallel(pull_one, images, interrupted.set)
         with ThreadPoolExecutor(1) as background:
             network = background.submit(_create_network, client, job)
             announce(job.app_id)
@@ -112,13 +112,8 @@ def remove_app(client: DockerClient, app_id: str) -> None:
     """
 
     def remove(container: str) -> None:
-        try:
-            with engine_errors(f"remove the container {container}"):
-                client.api.remove_container(container, v=True, force=True)
-        except EngineError as e:
-            # 404: the container does not exist; 409: another process is removing it.
-            if e.status not in (404, 409):
-                raise
+        with ignoring(404, 409), engine_errors(f"remove the container {container}"):
+            client.api.remove_container(container, v=True, force=True)
 
     found = list_containers(client, app_id)
     in_parallel(remove, [str(summary["Id"]) for summary in found])
@@ -140,49 +135,6 @@ def _find_new_volumes(client: DockerClient, job: DockerJob) -> set[str]:
     return named - {volume["Name"] for volume in present}
 
 
-def _pull(
-    client: DockerClient, image: str, pull: str, quiet: bool, interrupted: threading.Event
-) -> None:
-    """Pull an image; if that fails and the engine has the image, warn and use it."""
-    is_present = _has_image(client, image)
-    if pull == "missing" and is_present:
-        return
-    try:
-        _pull_from_registry(client, image, quiet, interrupted)
-    except BackendError as e:
-        if not is_present:
-            raise BackendError(f"{e}; and the engine has no image of that name") from e
-        logger.warning("%s; using the image that the engine has", e)
-
-
-def _pull_from_registry(
-    client: DockerClient, image: str, quiet: bool, interrupted: threading.Event
-) -> None:
-    repository, tag = parse_repository_tag(image)
-    with engine_errors(f"pull the image {image}"):
-        pulled = client.api.pull(repository, tag=tag or "latest", stream=True, decode=True)
-        # Read all events: the connection can be reused only after the last event.
-        errors = []
-        for event in with_progress(image, pulled, quiet):
-            if interrupted.is_set():  # The engine stops a pull whose client disconnects.
-                raise BackendError(f"the pull of the image {image} was interrupted")
-            if "error" in event:
-                errors.append(str(event["error"]))
-    if errors:
-        raise EngineError(f"cannot pull the image {image}: {engine_message(errors[0])}")
-
-
-def _has_image(client: DockerClient, image: str) -> bool:
-    try:
-        with engine_errors(f"inspect the image {image}"):
-            client.api.inspect_image(image)
-    except EngineError as e:
-        if e.status != 404:
-            raise
-        return False
-    return True
-
-
 def _create_network(client: DockerClient, job: DockerJob) -> None:
     own = network_name(job.app_id)
     if any(container.kwargs.get("network") == own for container in job.containers):
@@ -191,14 +143,11 @@ def _create_network(client: DockerClient, job: DockerJob) -> None:
 
 def _create(client: DockerClient, container: DockerContainer, network: Future[None]) -> str:
     """Create a container while its network is created, and return the container's id."""
-    is_early = not network.done()
-    try:
-        return _create_once(client, container)
-    except EngineError as e:
+    if not network.done():
         # Some engines create a container only if its network exists.
-        if not is_early or e.status != 404:
-            raise
-    network.result()
+        with ignoring(404):
+            return _create_once(client, container)
+        network.result()
     return _create_once(client, container)
 
 

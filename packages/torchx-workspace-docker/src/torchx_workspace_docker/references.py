@@ -55,11 +55,6 @@ class Reference:
         """The host of the registry, with the port if the registry's name has one."""
         return _DEFAULT_HOST if self.registry == _DEFAULT_REGISTRY else self.registry
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether the registry's host is ``localhost`` or a loopback address."""
-        return is_loopback(self.host)
-
     def __str__(self) -> str:
         separator = "@" if ":" in self.version else ":"
         return f"{self.registry}/{self.repository}{separator}{self.version}"

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import translated_errors
 from torchx_specs.errors import BackendError, TorchXError, one_line
@@ -91,6 +91,16 @@ def engine_errors(
         return refusal(str(found)) if refusal and isinstance(found, EngineError) else found
 
     return translated_errors(translate)
+
+
+def find_image(client: DockerClient, image: str) -> dict[str, Any] | None:
+    """Return the engine's description of an image, or None if the engine does not have it."""
+    import docker.errors
+
+    try:
+        return dict(client.api.inspect_image(image))
+    except docker.errors.NotFound:
+        return None
 
 
 def translate_error(error: Exception, action: str) -> NoEngineError | EngineError | None:

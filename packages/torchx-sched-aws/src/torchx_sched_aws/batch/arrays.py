@@ -100,20 +100,25 @@ def element_of(job: BatchJob, name: str) -> Element | None:
     return Element(name, job.name, list(command), env, common)
 
 
-def can_be_array(elements: Sequence[Element | None]) -> bool:
-    """Return whether the requests can be children of one array job.
+def elements_of(jobs: Iterable[tuple[str, BatchJob]]) -> list[Element]:
+    """Return the elements for requests; none if the requests cannot be children of one array job.
 
-    This needs two or more elements, none of them None, that differ only in names, arguments and
-    variables.
+    This needs two or more requests that differ only in names, arguments and variables.
+
+    Args:
+        jobs: The name of each app, and its request.
     """
-    first = elements[0] if len(elements) > 1 else None
-    return first is not None and all(
-        element is not None and element.common == first.common for element in elements
-    )
+    elements: list[Element] = []
+    for name, job in jobs:
+        element = element_of(job, name)
+        if element is None or (elements and element.common != elements[0].common):
+            return []
+        elements.append(element)
+    return elements if len(elements) > 1 else []
 
 
 def make_arrays(elements: Sequence[Element]) -> Iterator[tuple[BatchJob | None, int]]:
-    """Yield the request for each array job and its number of children; see :func:`can_be_array`.
+    """Yield the request for each array job and its number of children; see :func:`elements_of`.
 
     A new array begins after :data:`MOST_CHILDREN` children, or when the job definition would be too
     large. An array needs two children; for an app that would be the only child, yield None instead
@@ -126,18 +131,13 @@ def make_arrays(elements: Sequence[Element]) -> Iterator[tuple[BatchJob | None, 
     first = 0
     while first < len(elements):
         part = elements[first : first + MOST_CHILDREN]
-        job = _make_array(part[:1], shared)
-        size = json_size(job.job_def) + _RESERVED_BYTES
-        count = 1
-        for index, element in enumerate(part[1:], 1):
-            # A child's id may be a few characters longer than the name of a single job.
-            script = _script(element, f"{element.job_name}.{index}", shared)
-            size += json_size(script) + 2
-            if size > MAX_DEFINITION_BYTES:
-                break
-            count += 1
-        yield (_make_array(part[:count], shared), count) if count > 1 else (None, 1)
-        first += count
+        job = _make_array(part, shared)
+        most = MAX_DEFINITION_BYTES - _RESERVED_BYTES
+        while len(part) > 1 and (size := json_size(job.job_def)) > most:
+            part = part[: max(1, len(part) * most // size)]
+            job = _make_array(part, shared)
+        yield job if len(part) > 1 else None, len(part)
+        first += len(part)
 
 
 def _make_array(elements: Sequence[Element], shared: Mapping[str, str]) -> BatchJob:
@@ -199,19 +199,16 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
         if max_parallel is not None:
             self.scheduler.features.require("array_limit", self.scheduler.backend)
         infos = list(dryrun_infos)
-        elements = [
-            element_of(info.request, info.app.name if info.app else info.request.name)
-            for info in infos
-        ]
-        if any((info.cfg or {}).get("array") is False for info in infos) or not can_be_array(
-            elements
-        ):
+        elements = elements_of(
+            (info.app.name if info.app else info.request.name, info.request) for info in infos
+        )
+        if not elements or any((info.cfg or {}).get("array") is False for info in infos):
             yield from super().submit(infos)
             return
         for info in infos:
             self.scheduler.build_pending(info)
         first = 0
-        for job, count in make_arrays([element for element in elements if element is not None]):
+        for job, count in make_arrays(elements):
             if job is None:
                 yield self.scheduler.schedule(infos[first])
             else:
@@ -241,7 +238,8 @@ def child_job(
 
     Args:
         array: The array job, as ``DescribeJobs`` returns it.
-        child: The child, as ``DescribeJobs`` returns it; None if Batch has not created it yet.
+        child: The child, as ``DescribeJobs`` returns it; None if Batch has not created it yet. The
+            array must then have its container.
         index: The child's index.
 
     Returns:
@@ -255,35 +253,32 @@ def child_job(
     found["jobId"] = f"{array['jobId']}:{index}"
     found["jobName"] = element_id(str(array["jobName"]), index)
     found["arrayProperties"] = {"index": index}
-    has_command = (array.get("container") or {}).get("command")
-    name, argv, env = _read_script(array if has_command else found, index)
-    found["tags"] = {**(array.get("tags") or {}), TAG_TORCHX_APPNAME: name}
     container = dict(found.get("container") or {})
+    name, argv, env = _read_script(container.get("command") or (), index)
+    found["tags"] = {**(array.get("tags") or {}), TAG_TORCHX_APPNAME: name}
     items = [*(container.get("environment") or ()), *environment(env)]
     found["container"] = {**container, "command": argv, "environment": items}
     return found
 
 
-def _read_script(job: Mapping[str, Any], index: int) -> tuple[str, list[str], dict[str, str]]:
+def _read_script(command: Sequence[str], index: int) -> tuple[str, list[str], dict[str, str]]:
     """Return the app's name, the argv and the own variables of a child.
 
     If another program submitted the array job, the name is empty and the dict has no variables.
 
     Args:
-        job: The array job or the child; all have the same command.
+        command: The command of the array job, which all children have.
         index: The child's index.
     """
-    command = list((job.get("container") or {}).get("command") or ())
+    command = list(command)
     scripts = command[len(_START) :] if command[: len(_START)] == _START else []
     if index >= len(scripts):
         return "", command, {}  # another program submitted the array job
     _, name, *words = shlex.split(scripts[index])
-    env = {}
-    while words[:1] == ["export"]:
-        key, _, value = words[1].partition("=")
-        env[key] = value
-        words = words[2:]
-    return name, words[1:], env
+    command_at = words.index("exec")
+    variables = (word.partition("=") for word in words[1:command_at:2])  # export NAME=VALUE
+    env = {key: value for key, _, value in variables}
+    return name, words[command_at + 1 :], env
 
 
 def deleted_children(array: Mapping[str, Any]) -> set[int]:

@@ -18,13 +18,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
-from torchx_kit.jobs.attempts import AttemptRules, attempt_problems, attempt_rules
+from torchx_kit.jobs.attempts import attempt_problems, attempt_rules
 from torchx_kit.scripts.attempt_script import GRACE_SECONDS, attempt_functions, time_limit
-from torchx_kit.times import moment
 from torchx_sched_aws.batch.options import MAX_ATTEMPTS, AWSBatchOpts
+from torchx_sched_aws.batch.states import time_of
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, VolumeMount
 from torchx_specs.model.status import AppState, AttemptStatus
@@ -51,11 +50,9 @@ _REASONS = {
     "OutOfMemoryError": "out-of-memory",
     "Job attempt duration exceeded timeout": "time-limit",
 }
-_LAST_CODES = {code + 10: reason for reason, code in EXIT_CODES.items()}
 _REASON_OF_CODE = {
     0: "succeeded",
-    **{code: name for name, code in EXIT_CODES.items()},
-    **_LAST_CODES,
+    **{code + last: reason for reason, code in EXIT_CODES.items() for last in (0, 10)},
 }
 
 _NAME = "torchx-attempts"
@@ -92,13 +89,14 @@ def requeue_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
 
 def _source(role: Role, path: str) -> str:
     """Return the writable EFS volume that contains a path; empty if there is none."""
-    found: VolumeMount | BindMount | None = None
-    for mount in role.mounts:
-        if isinstance(mount, (VolumeMount, BindMount)):
-            is_inside = f"{posixpath.normpath(path)}/".startswith(f"{mount.dst_path.rstrip('/')}/")
-            if is_inside and (found is None or len(mount.dst_path) > len(found.dst_path)):
-                found = mount
-    return found.src if isinstance(found, VolumeMount) and not found.read_only else ""
+    found = [
+        mount
+        for mount in role.mounts
+        if isinstance(mount, (VolumeMount, BindMount))
+        and f"{posixpath.normpath(path)}/".startswith(f"{mount.dst_path.rstrip('/')}/")
+    ]
+    mount = max(found, key=lambda mount: len(mount.dst_path), default=None)
+    return mount.src if isinstance(mount, VolumeMount) and not mount.read_only else ""
 
 
 def attempt_command(command: Sequence[str], opts: AWSBatchOpts, max_retries: int) -> list[str]:
@@ -114,7 +112,17 @@ def attempt_command(command: Sequence[str], opts: AWSBatchOpts, max_retries: int
     rules = attempt_rules(opts)
     if rules is None:
         return list(command)
-    script = _script(rules, opts.timeout, max_retries, has_folder=bool(opts.resume_dir))
+    has_folder = bool(opts.resume_dir)
+    script = _SCRIPT.format(
+        record=_RECORD if has_folder else "$(mktemp -d)",
+        functions=attempt_functions(rules, '"$TORCHX_RESUME_DIR"' if has_folder else None),
+        begin=_BEGIN if has_folder else _BEGIN_WITHOUT_FOLDER,
+        max_retries=max_retries,
+        time_limit=time_limit(opts.timeout),
+        kill_after=GRACE_SECONDS,
+        codes="\n".join(f"    {reason}) tx_code={code} ;;" for reason, code in EXIT_CODES.items()),
+        most=MAX_ATTEMPTS,
+    )
     return ["sh", "-c", script, _NAME, *command]
 
 
@@ -124,21 +132,6 @@ def split_attempt_command(command: Sequence[str]) -> tuple[list[str], int | None
         return list(command), None
     found = _MAX_RETRIES.search(command[2])
     return list(command[4:]), int(found[1]) if found else 0
-
-
-def _script(
-    rules: AttemptRules, limit: int | None, max_retries: int, *, has_folder: bool = True
-) -> str:
-    return _SCRIPT.format(
-        record=_RECORD if has_folder else "$(mktemp -d)",
-        functions=attempt_functions(rules, '"$TORCHX_RESUME_DIR"' if has_folder else None),
-        begin=_BEGIN if has_folder else _BEGIN_WITHOUT_FOLDER,
-        max_retries=max_retries,
-        time_limit=time_limit(limit),
-        kill_after=GRACE_SECONDS,
-        codes="\n".join(f"    {reason}) tx_code={code} ;;" for reason, code in EXIT_CODES.items()),
-        most=MAX_ATTEMPTS,
-    )
 
 
 def attempt_statuses(job: Mapping[str, Any], state: AppState) -> list[AttemptStatus]:
@@ -153,24 +146,20 @@ def attempt_statuses(job: Mapping[str, Any], state: AppState) -> list[AttemptSta
     found = [
         AttemptStatus(
             number,
-            _moment(attempt.get("startedAt")),
-            _moment(attempt.get("stoppedAt")),
+            time_of(attempt, "startedAt"),
+            time_of(attempt, "stoppedAt"),
             _reason(attempt, state == AppState.CANCELLED and number == len(job["attempts"]) - 1),
         )
         for number, attempt in enumerate(job.get("attempts") or ())
     ]
     if state == AppState.RUNNING:
-        found.append(AttemptStatus(len(found), _moment(job.get("startedAt"))))
+        found.append(AttemptStatus(len(found), time_of(job, "startedAt")))
     return found
 
 
 def is_last(code: int | None) -> bool:
     """Return whether a job has ended with an exit code for :data:`LAST`."""
-    return code in _LAST_CODES
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    return moment(milliseconds / 1000) if milliseconds else None
+    return code is not None and code - 10 in EXIT_CODES.values()
 
 
 def _reason(attempt: Mapping[str, Any], is_cancelled: bool) -> str:

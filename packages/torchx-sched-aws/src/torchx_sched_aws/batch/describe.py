@@ -59,8 +59,6 @@ def describe(
     reason = state_reason(job)
     several = bool(job.get("nodeProperties"))
     statuses = []
-    # Batch derives a job's state from the main node alone, so check the other nodes, too.
-    broken = several and any(map(has_failed_by_itself, nodes.values()))
     first = 0
     for role in roles:
         replicas = [
@@ -69,18 +67,14 @@ def describe(
         ]
         statuses.append(RoleStatus(role.name, replicas))
         first += role.num_replicas
-    if state == AppState.SUCCEEDED and broken:
+    replicas = [replica for status in statuses for replica in status.replicas]
+    # Batch derives a job's state from the main node alone, so check the other nodes, too.
+    if several and state == AppState.SUCCEEDED and any(map(has_failed_by_itself, nodes.values())):
         state = AppState.FAILED
-    failed = [
-        replica
-        for status in statuses
-        for replica in status.replicas
-        if replica.state == AppState.FAILED and replica.reason
-    ]
     message = reason
-    if state == AppState.FAILED and failed and several:
-        first_failed = failed[0]
-        message = f"{first_failed.role}/{first_failed.id}: {first_failed.reason}"
+    failed = [r for r in replicas if r.state == AppState.FAILED and r.reason]
+    if several and state == AppState.FAILED and failed:
+        message = f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
     attempts = attempt_statuses(job, state) if _has_attempts(job) else []
     if attempts and state == AppState.FAILED and is_last(exit_code(job)):
         message = LAST
@@ -96,7 +90,6 @@ def describe(
         attempts=attempts,
     )
     started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
-    replicas = [replica for status in statuses for replica in status.replicas]
     set_times(described, time_of(job, "createdAt"), replicas, started=started, ended=ended)
     return described
 
@@ -159,11 +152,9 @@ def _secrets(container: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mounts(container: Mapping[str, Any]) -> Iterator[BindMount | VolumeMount | DeviceMount]:
-    points = {point["sourceVolume"]: point for point in container.get("mountPoints") or ()}
-    for volume in container.get("volumes") or ():
-        point = points.get(volume["name"])
-        if point is None:
-            continue
+    volumes = {volume["name"]: volume for volume in container.get("volumes") or ()}
+    for point in container.get("mountPoints") or ():
+        volume = volumes.get(point["sourceVolume"]) or {}
         target, read_only = point.get("containerPath", ""), bool(point.get("readOnly"))
         efs = volume.get("efsVolumeConfiguration")
         if not efs:
@@ -210,7 +201,6 @@ def _replica(
         ),
         "",
     )
-    machine = str(container.get("containerInstanceArn") or "").rpartition("/")[2]
     return ReplicaStatus(
         k,
         state,
@@ -218,7 +208,7 @@ def _replica(
         address,
         reason=state_reason(node) or ("" if several else reason),
         exit_code=exit_code(node),
-        node=machine or None,
+        node=str(container.get("containerInstanceArn") or "").rpartition("/")[2] or None,
         restarts=restart_count(node),
         started=time_of(node, "startedAt"),
         ended=time_of(node, "stoppedAt") if is_terminal(state) else None,

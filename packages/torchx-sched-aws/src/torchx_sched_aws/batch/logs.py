@@ -10,7 +10,6 @@ from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.batch.describe import read_roles
 from torchx_sched_aws.batch.request import container_properties
 from torchx_sched_aws.batch.states import job_state
-from torchx_sched_aws.cloudwatch import ReplicaLog
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import is_terminal
 
@@ -21,8 +20,10 @@ if TYPE_CHECKING:
 LOG_GROUP = "/aws/batch/job"
 
 
-class BatchLog(ReplicaLog):
-    """The log of one replica.
+def replica_log(
+    scheduler: AWSBatchScheduler, app_id: str, job: Mapping[str, Any], role_name: str, k: int
+) -> cloudwatch.ReplicaLog:
+    """Return the log of one replica.
 
     Args:
         scheduler: The scheduler, which queries and caches jobs.
@@ -35,54 +36,40 @@ class BatchLog(ReplicaLog):
         UnknownReplicaError: The role or replica does not exist.
         RequestError: The job does not send its logs to CloudWatch.
     """
+    index, role = _find_node(job, role_name, k)
+    is_retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
 
-    def __init__(
-        self,
-        scheduler: AWSBatchScheduler,
-        app_id: str,
-        job: Mapping[str, Any],
-        role_name: str,
-        k: int,
-    ) -> None:
-        self._index, role = _find_node(job, role_name, k)
-        super().__init__(scheduler._clients, _log_group(container_properties(job)[role]))
-        self._scheduler = scheduler
-        self._app_id = app_id
-        self._retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
-        self._node: Mapping[str, Any] = {}
-        self._polled = False
-
-    def ended_at(self) -> float | None:
-        """Return the end of the replica in seconds since 1970, or None while it may still write.
-
-        Followers of the same job share the requests. Return 0.0 for a job that was deleted or that
-        Batch has removed.
-        """
+    def poll() -> tuple[float | None, Iterator[str]]:
+        # Followers of the same job share the requests. Request the job first: its description must
+        # not be newer than the node's.
         max_age = cloudwatch.POLL_PAUSES[0]
-        # Request the job first: its description must not be newer than the node's.
-        job = self._scheduler.find_job(self._app_id, max_age)
-        node = self._scheduler.nodes(job, max_age).get(self._index) if job else None
-        self._node = node or {}
-        self._polled = True
-        if job is None:
-            return 0.0
-        last = job
-        if not is_terminal(job_state(job)):
-            # An ended node starts again if the job is retried.
-            if self._retried or node is None or not is_terminal(job_state(node)):
-                return None
-            last = node
-        return float(last.get("stoppedAt") or 0) / 1000
+        job = scheduler.find_job(app_id, max_age)
+        if job is None:  # the job was deleted, or Batch has removed it
+            return 0.0, iter(())
+        node = scheduler.nodes(job, max_age).get(index) or {}
+        return _ended_at(job, node, is_retried), _stream_names(node)
 
-    def stream_names(self) -> Iterator[str]:
-        """Yield the names of the node's log streams, one for each attempt."""
-        if not self._polled:
-            self.ended_at()
-        containers = [a.get("container") or {} for a in self._node.get("attempts") or ()]
-        containers.append(self._node.get("container") or {})
-        for container in containers:
-            if container.get("logStreamName"):
-                yield str(container["logStreamName"])
+    group = _log_group(container_properties(job)[role])
+    return cloudwatch.ReplicaLog(scheduler._clients, group, poll)
+
+
+def _ended_at(job: Mapping[str, Any], node: Mapping[str, Any], is_retried: bool) -> float | None:
+    """Return the end of a replica in seconds since 1970, or None while it may still write."""
+    last = job
+    if not is_terminal(job_state(job)):
+        # An ended node starts again if the job is retried.
+        if is_retried or not is_terminal(job_state(node)):
+            return None
+        last = node
+    return float(last.get("stoppedAt") or 0) / 1000
+
+
+def _stream_names(node: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the node's log streams, one for each attempt."""
+    for attempt in (*(node.get("attempts") or ()), node):
+        name = (attempt.get("container") or {}).get("logStreamName")
+        if name:
+            yield str(name)
 
 
 def _find_node(job: Mapping[str, Any], role_name: str, k: int) -> tuple[int, int]:
@@ -90,7 +77,7 @@ def _find_node(job: Mapping[str, Any], role_name: str, k: int) -> tuple[int, int
     roles = read_roles(job)
     replicas = {role.name: role.num_replicas for role in roles}
     check_replica(str(job["jobName"]), replicas, role_name, k)
-    index = [role.name for role in roles].index(role_name)
+    index = list(replicas).index(role_name)
     return sum(role.num_replicas for role in roles[:index]) + k, index
 
 

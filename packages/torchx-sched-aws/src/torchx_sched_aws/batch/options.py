@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torchx_kit.jobs.attempts import AttemptOpts
-from torchx_sched_aws.limits import range_problems
-from torchx_sched_aws.tags import current_user, make_tags
-from torchx_sched_aws.time_option import apply_time, time_problems
-from torchx_specs.errors import RequestError, nearest
+from torchx_sched_aws.limits import apply_time, range_problems, time_problems
+from torchx_sched_aws.tags import current_user, make_tags, tag_problems
+from torchx_specs.errors import nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
@@ -23,9 +22,21 @@ _RANGES = {
     "timeout": {"min": 60},
     "shm_mb": {"min": 1},
 }
-_ARN = re.compile(r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:\S+")
-_ROLE_ARN = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+")
-_SHARE = re.compile(r"[A-Za-z0-9]{1,255}")
+_ARN = r"arn:[a-z-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:"
+# What is wrong with an option that does not match.
+_ROLE = (
+    r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+",
+    "is not the ARN of a role (arn:aws:iam::123456789012:role/NAME)",
+)
+_FORMS = {
+    "queue": (
+        rf"({_ARN}job-queue/)?[A-Za-z0-9][A-Za-z0-9_-]{{0,127}}",
+        "is not a valid name or ARN of a job queue",
+    ),
+    "share_id": (r"[A-Za-z0-9]{1,255}", "may contain only letters and digits"),
+    "job_role_arn": _ROLE,
+    "execution_role_arn": _ROLE,
+}
 # "=" is accepted instead of ":", but cannot be used in -cfg, where it begins another option.
 _ULIMIT = re.compile(r"([a-z]+)[:=](-?[0-9]+)(?::(-?[0-9]+))?")
 _ULIMITS = (
@@ -119,34 +130,25 @@ def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
     yield from option_problems(opts)
     if len(app.roles) > MAX_ROLES:
         yield f"the app has {len(app.roles)} roles; a Batch job has at most {MAX_ROLES} node groups"
-    try:
-        make_tags(app.name, opts.user, app.metadata)
-    except RequestError as e:
-        yield from e.problems
+    yield from tag_problems(make_tags(app.name, opts.user, app.metadata))
     for role in app.roles:
         yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
         for name in opts.secrets or ():
             if name in role.env:
                 yield f"option secrets: '{name}' is also set in the env of role '{role.name}'"
-    if sum(role.num_replicas for role in app.roles) > 1:
-        kinds = {instance_type(role.resource) for role in app.roles} - {None}
-        if len(kinds) > 1:
-            yield (
-                "the roles need different instance types"
-                f" ({', '.join(sorted(map(str, kinds)))}); a multi-node job has one"
-            )
+    kinds = {instance_type(role.resource) for role in app.roles} - {None}
+    if len(kinds) > 1:
+        yield (
+            "the roles need different instance types"
+            f" ({', '.join(sorted(map(str, kinds)))}); a multi-node job has one"
+        )
 
 
 def _role_problems(role: Role) -> Iterator[str]:
     for name in role.env:
         if name.startswith(RESERVED_PREFIX):
             yield f"env['{name}']: Batch reserves variables that begin with {RESERVED_PREFIX}"
-    yield from _resource_problems(role.resource)
-    for mount in role.mounts:
-        yield from _mount_problems(mount)
-
-
-def _resource_problems(resource: Resource) -> Iterator[str]:
+    resource = role.resource
     if resource.memMB < MIN_MEMORY_MB:
         yield (
             f"its resource has memMB={resource.memMB}, Batch needs {MIN_MEMORY_MB} or more; set"
@@ -154,28 +156,29 @@ def _resource_problems(resource: Resource) -> Iterator[str]:
         )
     if resource.gpu != int(resource.gpu):
         yield f"its resource has gpu={resource.gpu}; Batch needs a whole number"
+    for mount in role.mounts:
+        yield from _mount_problems(mount)
 
 
 def _mount_problems(mount: object) -> Iterator[str]:
-    if isinstance(mount, DeviceMount):
-        if not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys():
-            yield (
-                f"device '{mount.src_path}' has permissions '{mount.permissions}'; use one or more"
-                " of r, w and m"
-            )
-        paths = [mount.src_path, mount.dst_path]
-    elif isinstance(mount, BindMount):
-        paths = [mount.src_path, mount.dst_path]
-    elif isinstance(mount, VolumeMount):
-        paths = [mount.dst_path]
-        if not _EFS.fullmatch(mount.src):
-            yield (
-                f"volume '{mount.src}' is not an EFS file system; use fs-12345678,"
-                " fs-12345678:/folder or fs-12345678:fsap-12345678"
-            )
-    else:
+    if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
         yield f"{mount!r:.99} is not a BindMount, VolumeMount or DeviceMount"
         return
+    paths = [mount.dst_path]
+    if not isinstance(mount, VolumeMount):
+        paths.append(mount.src_path)
+    elif not _EFS.fullmatch(mount.src):
+        yield (
+            f"volume '{mount.src}' is not an EFS file system; use fs-12345678,"
+            " fs-12345678:/folder or fs-12345678:fsap-12345678"
+        )
+    if isinstance(mount, DeviceMount) and (
+        not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys()
+    ):
+        yield (
+            f"device '{mount.src_path}' has permissions '{mount.permissions}'; use one or more"
+            " of r, w and m"
+        )
     for path in paths:
         if not os.path.isabs(path):
             yield f"mount path '{path}' is not absolute"
@@ -190,21 +193,14 @@ def instance_type(resource: Resource) -> str | None:
 def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of the options, one line each."""
     yield from time_problems(opts, "timeout")
-    if not opts.queue or not _queue_is_valid(opts.queue):
-        yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
-    if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):
-        yield f"option share_id: '{opts.share_id}' may contain only letters and digits"
+    for name, (form, problem) in _FORMS.items():
+        value = opts[name]
+        if value is not None and not re.fullmatch(form, str(value)):
+            yield f"option {name}: '{value}' {problem}"
     for name, limit in _RANGES.items():
         number = opts[name]
         if isinstance(number, int):
             yield from range_problems(number, f"option {name}", limit)
-    for key in ("job_role_arn", "execution_role_arn"):
-        value = opts[key]
-        if value is not None and not _ROLE_ARN.fullmatch(str(value)):
-            yield (
-                f"option {key}: '{value}' is not the ARN of a role"
-                " (arn:aws:iam::123456789012:role/NAME)"
-            )
     for text in opts.ulimits or ():
         found = _ULIMIT.fullmatch(text)
         if found is None:
@@ -215,7 +211,7 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
                 f" valid names: {', '.join(_ULIMITS)}"
             )
     for name, arn in (opts.secrets or {}).items():
-        if not _ARN.fullmatch(arn) and not re.fullmatch(r"/?[\w./-]+", arn):
+        if not re.fullmatch(rf"{_ARN}\S+|/?[\w./-]+", arn):
             yield f"option secrets: '{name}:{arn}' is not of the form name:ARN"
 
 
@@ -231,10 +227,3 @@ def parse_ulimit(text: str) -> dict[str, object]:
 def queue_name(queue: str) -> str:
     """Return the name of a queue that is given by name or ARN."""
     return queue.rpartition("job-queue/")[2]
-
-
-def _queue_is_valid(queue: str) -> bool:
-    name = queue_name(queue)
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", name) is not None and (
-        name == queue or _ARN.fullmatch(queue) is not None
-    )

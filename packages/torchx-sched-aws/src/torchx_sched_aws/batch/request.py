@@ -25,6 +25,7 @@ from torchx_sched_aws.batch.options import (
     queue_name,
 )
 from torchx_sched_aws.command import batch_command, make_placeholder
+from torchx_sched_aws.limits import without_unset
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
@@ -120,11 +121,12 @@ def _storage(role: Role, shm_mb: int | None) -> dict[str, Any]:
     for i, mount in enumerate([*role.mounts, *get_device_mounts(role.resource.devices)]):
         name = f"mount_{i}"
         if isinstance(mount, DeviceMount):
+            permissions = [DEVICE_PERMISSIONS[p] for p in mount.permissions]
             devices.append(
                 {
                     "hostPath": mount.src_path,
                     "containerPath": mount.dst_path,
-                    "permissions": [DEVICE_PERMISSIONS[p] for p in mount.permissions],
+                    "permissions": permissions,
                 }
             )
             continue
@@ -133,30 +135,25 @@ def _storage(role: Role, shm_mb: int | None) -> dict[str, Any]:
         else:
             volumes.append({"name": name, "efsVolumeConfiguration": _efs(mount.src)})
         points.append(
-            {
-                "sourceVolume": name,
-                "containerPath": mount.dst_path,
-                "readOnly": mount.read_only,
-            }
+            {"sourceVolume": name, "containerPath": mount.dst_path, "readOnly": mount.read_only}
         )
-    linux: dict[str, Any] = {"sharedMemorySize": shm_mb or int(role.resource.memMB)}
-    if devices:
-        linux["devices"] = devices
-    found: dict[str, Any] = {"linuxParameters": linux}
-    if volumes:
-        found.update(mountPoints=points, volumes=volumes)
-    return found
+    shared = shm_mb or int(role.resource.memMB)
+    return {
+        "linuxParameters": {"sharedMemorySize": shared, "devices": devices},
+        "mountPoints": points,
+        "volumes": volumes,
+    }
 
 
 def _efs(source: str) -> dict[str, Any]:
     file_system, _, below = source.partition(":")
-    volume: dict[str, Any] = {"fileSystemId": file_system}
-    if below.startswith("/"):
-        volume["rootDirectory"] = below
-    elif below:
-        volume["transitEncryption"] = "ENABLED"
-        volume["authorizationConfig"] = {"accessPointId": below}
-    return volume
+    is_point = not below.startswith("/") and below != ""
+    return {
+        "fileSystemId": file_system,
+        "rootDirectory": None if is_point else below or None,
+        "transitEncryption": "ENABLED" if is_point else None,
+        "authorizationConfig": {"accessPointId": below if is_point else None},
+    }
 
 
 @dataclass
@@ -190,10 +187,9 @@ class BatchJob:
             "jobQueue": self.queue,
             "jobDefinition": definition,
             **self.submission,
+            "shareIdentifier": self.share_id,
         }
-        if self.share_id is not None:
-            parameters["shareIdentifier"] = self.share_id
-        return parameters
+        return {name: value for name, value in parameters.items() if value is not None}
 
     @property
     def app_id(self) -> str:
@@ -201,7 +197,22 @@ class BatchJob:
         return f"{queue_name(self.queue)}:{self.name}"
 
     def __str__(self) -> str:
-        return format_request(self)
+        """Return the request as YAML, with secrets masked."""
+        definition = masked(self.job_def)
+        for container, original in zip(
+            container_properties(definition), container_properties(self.job_def), strict=True
+        ):
+            if "secrets" in original:  # names and ARNs are not secret; Batch reads the values
+                container["secrets"] = original["secrets"]
+        return yaml_text(
+            {
+                "name": self.name,
+                "queue": self.queue,
+                "share_id": self.share_id,
+                "job_def": definition,
+                "submit_job": masked(self.submit_parameters(self.job_def["jobDefinitionName"])),
+            }
+        )
 
 
 def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
@@ -214,10 +225,14 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     stem = f"{app.name}-{opts.share_id}" if opts.share_id else app.name
     name = make_unique(fit_name(stem, AWS_BATCH.within(100)))
     job = _job(app, opts, name, tags, overridden=True)
-    if json_size(_overrides(job.submission)) > MAX_OVERRIDE_BYTES:
+    overrides = job.submission.get("nodeOverrides") or job.submission.get("containerOverrides")
+    if overrides and json_size(overrides) > MAX_OVERRIDE_BYTES:
         job = _job(app, opts, name, tags, overridden=False)
     _check_sizes(job)
-    _warn(app)
+    if sum(role.num_replicas for role in app.roles) > 1:
+        for role in app.roles:
+            if role.max_retries and role.retry_policy != RetryPolicy.APPLICATION:
+                logger.warning("role %s: AWS Batch restarts all nodes on a retry", role.name)
     return job
 
 
@@ -234,68 +249,57 @@ def _job(
         overridden: Whether values that change with each run become overrides of the submission, so
             that the next run can use the same definition. Otherwise the definition has the values.
     """
-    containers = []
-    overrides = []
-    ranges = []
+    groups: list[dict[str, Any]] = []
+    overrides: list[dict[str, Any]] = []
     problems: list[str] = []
     node = 0
-    nodes = sum(role.num_replicas for role in app.roles)
-    # Only the node groups of a multi-node job have an instance type.
-    is_multinode = nodes > 1 or any(instance_type(role.resource) for role in app.roles)
     retries = max(role.max_retries for role in app.roles)
     for index, role in enumerate(app.roles):
+        target = {"targetNodes": f"{node}:{node + role.num_replicas - 1}"}
         container, override = _container(role, index, node, name, opts, overridden=overridden)
         for part in (container, override):
             if "command" in part:
                 part["command"] = attempt_command(part["command"], opts, retries)
-        if kind := instance_type(role.resource):
-            container["instanceType"] = kind
         apply_overlay(container, CONTAINER_OVERLAY.get(role))
         problems += [f"role '{role.name}': {p}" for p in _move_secrets(container)]
-        containers.append(container)
-        overrides.append(override)
-        ranges.append(f"{node}:{node + role.num_replicas - 1}")
+        groups.append({**target, "container": container})
+        if override:
+            overrides.append({**target, "containerOverrides": override})
         node += role.num_replicas
     if problems:
         raise RequestError(problems)
     definition: dict[str, Any] = {
         "jobDefinitionName": DEFINITION_PREFIX + fit_name(app.name, AWS_BATCH.within(100)),
-        "type": "multinode" if is_multinode else "container",
+        "type": "container",
         "retryStrategy": {
             "attempts": MAX_ATTEMPTS if has_attempts(opts) else retries + 1,
             "evaluateOnExit": _rules(opts),
         },
+        "schedulingPriority": None if opts.share_id is None else opts.priority,
+        "timeout": {"attemptDurationSeconds": opts.timeout},
+        "propagateTags": opts.propagate_tags or None,
         "tags": {key: value for key, value in tags.items() if key not in app.metadata},
     }
-    submission: dict[str, Any] = {"tags": tags}
-    if is_multinode:
+    submission: dict[str, Any] = {
+        "tags": tags,
+        "propagateTags": opts.propagate_tags or None,
+        "dependsOn": [{"jobId": job_id} for job_id in opts.depends_on or ()],
+    }
+    # Only the node groups of a multi-node job have an instance type.
+    if node > 1 or any(instance_type(role.resource) for role in app.roles):
+        definition["type"] = "multinode"
         definition["nodeProperties"] = {
-            "numNodes": nodes,
+            "numNodes": node,
             "mainNode": 0,
-            "nodeRangeProperties": [
-                {"targetNodes": target, "container": container}
-                for target, container in zip(ranges, containers, strict=True)
-            ],
+            "nodeRangeProperties": groups,
         }
-        changed = [
-            {"targetNodes": target, "containerOverrides": override}
-            for target, override in zip(ranges, overrides, strict=True)
-            if override
-        ]
-        if changed:
-            submission["nodeOverrides"] = {"nodePropertyOverrides": changed}
+        if overrides:
+            submission["nodeOverrides"] = {"nodePropertyOverrides": overrides}
     else:
-        definition["containerProperties"] = containers[0]
-        if overrides[0]:
-            submission["containerOverrides"] = overrides[0]
-    if opts.share_id is not None:
-        definition["schedulingPriority"] = opts.priority
-    if opts.timeout is not None:
-        definition["timeout"] = {"attemptDurationSeconds": opts.timeout}
-    if opts.propagate_tags:
-        definition["propagateTags"] = submission["propagateTags"] = True
-    if opts.depends_on:
-        submission["dependsOn"] = [{"jobId": job_id} for job_id in opts.depends_on]
+        definition["containerProperties"] = groups[0]["container"]
+        if overrides:
+            submission["containerOverrides"] = overrides[0]["containerOverrides"]
+    definition, submission = without_unset(definition), without_unset(submission)
     apply_overlay(definition, DEFINITION_OVERLAY.get(app))
     apply_overlay(submission, SUBMISSION_OVERLAY.get(app))
     return BatchJob(name, opts.queue, opts.share_id, definition, submission=submission)
@@ -308,62 +312,52 @@ def _container(
     placeholder = make_placeholder([role.entrypoint, *role.args, *role.env.values()])
     single = role.num_replicas == 1
     template = RoleTemplate(role)
-
-    def rendered(app_id: str) -> tuple[list[str], dict[str, str]]:
-        values = macros.Values("", app_id, "0" if single else placeholder, ENV_MAIN_NODE)
-        variables = template.env(values)
-        variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
-        if opts.resume_dir:
-            variables[ENV_TORCHX_RESUME_DIR] = opts.resume_dir.replace(macros.app_id, app_id)
-        # Batch drops variables with an empty value, and all replicas share one environment.
-        by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
-        argv = [role.entrypoint, *template.args(values)]
-        command = batch_command(argv, by_env, placeholder, first_node)
-        plain = {k: v for k, v in variables.items() if k not in by_env}
-        plain[ENV_TORCHX_ROLE_IDX] = str(index)
-        plain[ENV_TORCHX_ROLE_NAME] = role.name
-        return command, plain
-
-    command, variables = rendered(name)
+    values = macros.Values("", name, "0" if single else placeholder, ENV_MAIN_NODE)
+    variables = template.env(values)
+    variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
+    if opts.resume_dir:
+        variables[ENV_TORCHX_RESUME_DIR] = opts.resume_dir.replace(macros.app_id, name)
+    # Batch drops variables with an empty value, and all replicas share one environment.
+    by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
+    argv = [role.entrypoint, *template.args(values)]
+    command = batch_command(argv, by_env, placeholder, first_node)
+    variables = {k: v for k, v in variables.items() if k not in by_env}
+    variables[ENV_TORCHX_ROLE_IDX] = str(index)
+    variables[ENV_TORCHX_ROLE_NAME] = role.name
     override: dict[str, Any] = {}
     if overridden:
-        # The definition keeps all values that do not depend on the app id.
-        fixed_command, fixed = rendered(macros.app_id)
+        # The definition keeps all values that do not depend on the job's name, which is unique.
         varying = {
             key: value
             for key, value in variables.items()
             if not is_secret_reference(value)
-            and (value != fixed[key] or (key.startswith(_VARYING) and key not in _OWN_VARIABLES))
+            and (name in value or (key.startswith(_VARYING) and key not in _OWN_VARIABLES))
         }
+        variables = {key: value for key, value in variables.items() if key not in varying}
         if varying:
             override["environment"] = environment(varying)
-        if command != fixed_command:
+        if any(name in text for text in command):
             override["command"] = command
-        command = fixed_command
-        variables = {key: value for key, value in variables.items() if key not in varying}
-    log: dict[str, Any] = {"logDriver": "awslogs"}
-    if opts.log_group:
-        log["options"] = {"awslogs-group": opts.log_group}
-    container: dict[str, Any] = {
+            command = [text.replace(name, macros.app_id) for text in command]
+    secrets = [{"name": key, "valueFrom": arn} for key, arn in (opts.secrets or {}).items()]
+    container = {
         "command": command,
         "image": role.image,
         "environment": environment(variables),
         "privileged": opts.privileged,
         "resourceRequirements": resource_requirements_from_resource(role.resource),
         **_storage(role, opts.shm_mb),
-        "logConfiguration": log,
+        "logConfiguration": {
+            "logDriver": "awslogs",
+            "options": {"awslogs-group": opts.log_group},
+        },
+        "jobRoleArn": opts.job_role_arn,
+        "executionRoleArn": opts.execution_role_arn,
+        "ulimits": [parse_ulimit(text) for text in opts.ulimits or ()],
+        "secrets": secrets,
+        "instanceType": instance_type(role.resource),
     }
-    if opts.job_role_arn:
-        container["jobRoleArn"] = opts.job_role_arn
-    if opts.execution_role_arn:
-        container["executionRoleArn"] = opts.execution_role_arn
-    if opts.ulimits:
-        container["ulimits"] = [parse_ulimit(text) for text in opts.ulimits]
-    if opts.secrets:
-        container["secrets"] = [
-            {"name": key, "valueFrom": arn} for key, arn in opts.secrets.items()
-        ]
-    return container, override
+    return without_unset(container), override
 
 
 def _move_secrets(container: dict[str, Any]) -> list[str]:
@@ -394,13 +388,6 @@ def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:
     if not has_attempts(opts):
         return [success]
     return [*RETRY_RULES, success, {"onStatusReason": "*", "action": "EXIT"}]
-
-
-def _warn(app: AppDef) -> None:
-    nodes = sum(role.num_replicas for role in app.roles)
-    for role in app.roles:
-        if nodes > 1 and role.max_retries and role.retry_policy != RetryPolicy.APPLICATION:
-            logger.warning("role %s: AWS Batch restarts all nodes on a retry", role.name)
 
 
 def _check_sizes(job: BatchJob) -> None:
@@ -451,29 +438,6 @@ def container_role(container: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _overrides(submission: Mapping[str, Any]) -> object:
-    return submission.get("nodeOverrides") or submission.get("containerOverrides") or {}
-
-
 def json_size(value: object) -> int:
     """Return the number of bytes of a value in a request."""
     return len(json.dumps(value))
-
-
-def format_request(job: BatchJob) -> str:
-    """Return a request as YAML, with secrets masked."""
-    definition = masked(job.job_def)
-    for container, original in zip(
-        container_properties(definition), container_properties(job.job_def), strict=True
-    ):
-        if "secrets" in original:  # names and ARNs are not secret; Batch reads the values
-            container["secrets"] = original["secrets"]
-    return yaml_text(
-        {
-            "name": job.name,
-            "queue": job.queue,
-            "share_id": job.share_id,
-            "job_def": definition,
-            "submit_job": masked(job.submit_parameters(job.job_def["jobDefinitionName"])),
-        }
-    )

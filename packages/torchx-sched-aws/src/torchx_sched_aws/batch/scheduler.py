@@ -6,7 +6,6 @@ app is a multi-node parallel job, in which each replica is a node and each role 
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import split_element_id
-from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.batch.arrays import (
     TAG_DELETED_CHILDREN,
@@ -30,31 +28,34 @@ from torchx_sched_aws.batch.arrays import (
 )
 from torchx_sched_aws.batch.attempts import requeue_problems
 from torchx_sched_aws.batch.describe import describe
-from torchx_sched_aws.batch.logs import BatchLog
+from torchx_sched_aws.batch.logs import replica_log
 from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, queue_name, request_problems
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX, BatchJob, make_request
 from torchx_sched_aws.batch.states import (
     CANCELLED,
     DELETED,
+    TAG_DELETED,
     WAITING,
     definition_name,
-    exit_code,
     job_state,
-    time_of,
     was_deleted,
 )
 from torchx_sched_aws.batch.submit import list_queues, submit
-from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
-from torchx_sched_aws.cloudwatch import LOG_DELAY
+from torchx_sched_aws.client import (
+    AwsError,
+    aws_errors,
+    is_client_error,
+    is_denied,
+    suppressing,
+)
+from torchx_sched_aws.cloudwatch import LOG_DELAY, ReplicaLog
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
 from torchx_specs.model.app import AppDef, AppDryRunInfo
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
 
-#: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
-TAG_DELETED = "torchx.pytorch.org/deleted"
 #: Number of queues to list concurrently.
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
@@ -64,8 +65,6 @@ MAX_DESCRIBED = 100
 _CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 # Maximum attempts to write the tag of deleted children, which other clients may change, too.
 _TAG_ATTEMPTS = 5
-
-logger = logging.getLogger(__name__)
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 
@@ -109,7 +108,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
     name = "aws_batch"
     service = "batch"
-    job_term = "job"
     end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
     features = replace(
         AwsScheduler.features,
@@ -133,8 +131,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         super().__init__(session_name, client, log_client, log_delay=log_delay)
         # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
-        # The container properties of the definitions of array jobs, by ARN.
-        self._containers: dict[str, dict[str, Any]] = {}
         self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
@@ -166,9 +162,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         others = given if isinstance(given, list) else []
         return {**cfg, "depends_on": [*others, str(job["jobId"])]}
 
-    def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
-        job = self.find_job(app_id)
-        return None if job is None else BatchLog(self, app_id, job, role_name, k)
+    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
+        return replica_log(self, app_id, job, role_name, k)
 
     def submit_request(self, request: BatchJob) -> str:
         """Submit a job and return the app id.
@@ -184,14 +179,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _is_own(self, job: Mapping[str, Any]) -> bool:
         return TAG_TORCHX_VER in (job.get("tags") or {})
 
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of an app, or None if it does not exist.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        job = self.find_job(app_id)
-        return None if job is None else describe(app_id, job, self.nodes(job))
+    def _describe_job(self, app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
+        return describe(app_id, job, self.nodes(job))
 
     def _end(self, job: Mapping[str, Any], reason: str = CANCELLED) -> None:
         if is_terminal(job_state(job)):
@@ -205,7 +194,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                 return
             except AwsError as e:
                 pause = next(pauses, None)
-                if pause is None or e.code != "ClientException":
+                if pause is None or not is_client_error(e):
                     raise
                 time.sleep(pause)
 
@@ -224,20 +213,14 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             return
         with aws_errors(f"mark {app_id} as deleted"):
             self._client.tag_resource(resourceArn=whole["jobArn"], tags={TAG_DELETED: "true"})
-        definition = str(whole.get("jobDefinition") or "")
-        try:
-            if not definition or self._is_definition_used(definition, str(whole["jobId"])):
-                return
-        except AccessDeniedError as e:
-            logger.debug("keeping the job definition %s: %s", definition, e)
-            return
-        try:
-            with aws_errors(f"deregister the job definition {definition}"):
+        definition, is_used = str(whole["jobDefinition"]), True
+        with suppressing(is_denied):  # without the permission to list jobs, keep the definition
+            is_used = self._is_definition_used(definition, str(whole["jobId"]))
+        if not is_used:
+            # Another client may have deregistered the definition.
+            action = f"deregister the job definition {definition}"
+            with suppressing(is_client_error), aws_errors(action):
                 self._client.deregister_job_definition(jobDefinition=definition)
-        except AwsError as e:
-            # ClientException: the definition was deregistered before.
-            if e.code != "ClientException":
-                raise
 
     def _find_job(self, app_id: str) -> dict[str, Any] | None:
         """Return the job of an app, or None if the job is missing or deleted.
@@ -252,39 +235,33 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
         found = self.described(ids)
         job = found.get(job_id)
-        if job is None or was_deleted(job, TAG_DELETED):
+        if job is None or was_deleted(job):
             return None
         self._ids[base] = job_id
         if index is None:
             return job
-        return child_job(self._with_container(job), found.get(ids[1]), index)
+        child = found.get(ids[1])
+        return child_job(job if child else self._with_container(job), child, index)
 
-    def _with_container(self, array: dict[str, Any]) -> dict[str, Any]:
+    def _with_container(self, array: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an array job; add the container of its definition if the job has no container."""
-        if (array.get("container") or {}).get("command") or not array_size(array):
+        if (array.get("container") or {}).get("command"):
             return array
-        arn = str(array.get("jobDefinition") or "")
-        container = self._containers.get(arn)
-        if container is None:
-            try:
-                with aws_errors(f"describe the job definition {arn}"):
-                    found = self._client.describe_job_definitions(jobDefinitions=[arn])
-            except AccessDeniedError as e:
-                logger.debug("the children of %s have no names: %s", array["jobName"], e)
-                return array
-            definitions = found["jobDefinitions"] or [{}]
-            container = self._containers[arn] = definitions[0].get("containerProperties") or {}
-        return {**array, "container": {**container, **(array.get("container") or {})}}
+        arn = array["jobDefinition"]
+        with suppressing(is_denied), aws_errors(f"describe the job definition {arn}"):
+            found = self._client.describe_job_definitions(jobDefinitions=[arn])
+            return {**array, "container": found["jobDefinitions"][0]["containerProperties"]}
+        return array
 
     def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield a description of each child of an array job, except for deleted children."""
-        array = self._with_container(dict(array))
         indices = sorted(set(range(array_size(array))) - deleted_children(array))
         ids = [f"{array['jobId']}:{index}" for index in indices]
         found = self.described(ids)
+        if len(found) < len(ids):  # Batch has not created all children yet
+            array = self._with_container(array)
         for index, job_id in zip(indices, ids, strict=True):
-            child = child_job(array, found.get(job_id), index)
-            if child is not None:
+            if child := child_job(array, found.get(job_id), index):
                 yield child
 
     def _mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -336,29 +313,26 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             return {0: dict(job)}
         if job.get("status") in WAITING and not job.get("attempts"):
             return {}
-        job_id = str(job["jobId"])
-        return self._nodes.get(job_id, lambda _: self._describe_nodes(job), max_age) or {}
+        count = job["nodeProperties"]["numNodes"]
+        ids = {f"{job['jobId']}#{index}": index for index in range(count)}
 
-    def _describe_nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        properties = job["nodeProperties"]
-        ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
-        found = self.described(list(ids))
-        return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
+        def describe_nodes(_: object) -> dict[int, dict[str, Any]]:
+            found = self.described(list(ids))
+            return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
+
+        return self._nodes.get(str(job["jobId"]), describe_nodes, max_age) or {}
 
     def _search(self, app_id: str) -> str | None:
         parsed = _APP_ID.fullmatch(app_id)
         if parsed is None:
             return None
         queue, name = parsed.groups()
-        try:
-            query = {"name": "JOB_NAME", "values": [name]}
+        query = {"name": "JOB_NAME", "values": [name]}
+        ids: list[str] = []
+        with suppressing(is_client_error):  # the queue does not exist
             ids = [
                 str(job["jobId"]) for job in self._summaries(queue, query) if job["jobName"] == name
             ]
-        except AwsError as e:
-            if e.code != "ClientException":
-                raise
-            return None  # the queue does not exist
         if len(ids) > 1:
             own = {job_id for job_id, job in self.described(ids).items() if self._is_own(job)}
             ids = [job_id for job_id in ids if job_id in own] or ids
@@ -399,16 +373,19 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             )
             while jobs := list(islice(candidates, MAX_DESCRIBED)):
                 described = self.described([str(job["jobId"]) for job in jobs])
-                for job in jobs:
-                    whole = described.get(str(job["jobId"]), {})
-                    if not self._is_own(whole) or was_deleted(whole, TAG_DELETED):
-                        continue
-                    parts = self.children(whole) if array_size(whole) else [job]
-                    found += [_list_item(queue, part, self.session_name) for part in parts]
+                for whole in (described.get(str(job["jobId"]), {}) for job in jobs):
+                    if self._is_own(whole) and not was_deleted(whole):
+                        parts = self.children(whole) if array_size(whole) else [whole]
+                        found += [self._list_item(queue, part) for part in parts]
             return found
 
         with ThreadPoolExecutor(PARALLEL_QUEUES) as pool:
             return [job for jobs in pool.map(list_queue, names) for job in jobs]
+
+    def _list_item(self, queue: str, job: Mapping[str, Any]) -> ListAppResponse:
+        # The first node decides the state of a multi-node job; the others are not queried.
+        described = describe(f"{queue}:{job['jobName']}", job, {0: job})
+        return self._listed(described, described.metadata[TAG_TORCHX_APPNAME])
 
     def _is_definition_used(self, definition: str, job_id: str) -> bool:
         """Return whether any job uses a job definition, except deleted jobs and the job ``job_id``.
@@ -427,8 +404,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                 for job in self._summaries(str(queue["jobQueueName"]), query)
                 if job.get("jobDefinition") == definition and job["jobId"] != job_id
             ]
-            found = self.described(ids).values()
-            if any(not was_deleted(job, TAG_DELETED) for job in found):
+            if not all(map(was_deleted, self.described(ids).values())):
                 return True
         return False
 
@@ -440,17 +416,3 @@ def _may_be_own(job: Mapping[str, Any]) -> bool:
     """
     definition = definition_name(job)
     return definition.startswith(DEFINITION_PREFIX) or definition == job.get("jobName")
-
-
-def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
-    app_id = f"{queue}:{job['jobName']}"
-    name = definition_name(job).removeprefix(DEFINITION_PREFIX)
-    if child_index(job) is not None:
-        name = job["tags"][TAG_TORCHX_APPNAME]
-    handle = f"aws_batch://{session_name}/{app_id}"
-    app = ListAppResponse(app_id, job_state(job), handle, name)
-    started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
-    set_times(app, time_of(job, "createdAt"), started=started, ended=ended)
-    if app.state in (AppState.SUCCEEDED, AppState.FAILED):
-        app.exit_code = 0 if app.state == AppState.SUCCEEDED else exit_code(job)
-    return app

@@ -28,6 +28,8 @@ ENDED = ("SUCCEEDED", "FAILED")
 
 #: Statuses of a Batch job whose containers do not exist yet.
 WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
+#: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
+TAG_DELETED = "torchx.pytorch.org/deleted"
 #: Reason that TorchX gives when it cancels a job.
 CANCELLED = "cancelled by TorchX"
 #: Reason that TorchX gives when it deletes a job that has not ended.
@@ -92,28 +94,15 @@ def job_state(job: Mapping[str, Any]) -> AppState:
     children = (job.get("arrayProperties") or {}).get("statusSummary") or {}
     if job.get("status") == "PENDING" and any(map(children.get, ("RUNNING", *ENDED))):
         return AppState.RUNNING
-    if state == AppState.FAILED and was_cancelled(job):
-        return AppState.CANCELLED
-    return state
-
-
-def was_cancelled(job: Mapping[str, Any]) -> bool:
-    """Return whether a user ended the job."""
-    return bool(
-        job.get("isTerminated")
-        or job.get("isCancelled")
-        or str(job.get("statusReason") or "") in _CANCELS
+    was_cancelled = (
+        job.get("isTerminated") or job.get("isCancelled") or job.get("statusReason") in _CANCELS
     )
+    return AppState.CANCELLED if state == AppState.FAILED and was_cancelled else state
 
 
-def was_deleted(job: Mapping[str, Any], mark: str) -> bool:
-    """Return whether a user deleted the job.
-
-    Args:
-        job: The job, or its summary in a list.
-        mark: Name of the tag that marks deleted jobs.
-    """
-    return job.get("statusReason") == DELETED or mark in (job.get("tags") or {})
+def was_deleted(job: Mapping[str, Any]) -> bool:
+    """Return whether a user deleted the job."""
+    return job.get("statusReason") == DELETED or TAG_DELETED in (job.get("tags") or {})
 
 
 def has_failed_by_itself(node: Mapping[str, Any]) -> bool:
@@ -148,19 +137,13 @@ def time_of(job: Mapping[str, Any], name: str) -> datetime | None:
 def state_reason(job: Mapping[str, Any]) -> str:
     """Return why a job or node is in its state; an empty string if Batch gives no reason."""
     state = job_state(job)
-    reasons = []
-    container = job.get("container") or {}
-    attempts = job.get("attempts") or [{}]
-    last = attempts[-1]
-    if state != AppState.SUCCEEDED:
-        for text in (
-            job.get("statusReason"),
-            container.get("reason"),
-            (last.get("container") or {}).get("reason") if is_terminal(state) else None,
-        ):
-            reason = one_line(text or "")
-            if reason and reason not in reasons:
-                reasons.append(reason)
+    texts = [job.get("statusReason"), (job.get("container") or {}).get("reason")]
+    if is_terminal(state):
+        attempts = job.get("attempts") or [{}]
+        texts.append((attempts[-1].get("container") or {}).get("reason"))
+    reasons = list(dict.fromkeys(one_line(text) for text in texts if text))
+    if state == AppState.SUCCEEDED:
+        return ""
     if state == AppState.PENDING:
         reasons = reasons or [_EXPLANATIONS.get(str(job.get("status")), "")]
         reasons = [explained(reason, _PENDING) for reason in reasons]

@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torchx_sched_aws.batch.options import queue_name
 from torchx_sched_aws.batch.request import BatchJob, container_properties
-from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, announced, aws_errors
+from torchx_sched_aws.client import (
+    AccessDeniedError,
+    AwsError,
+    Clients,
+    announced,
+    aws_errors,
+    is_client_error,
+    is_denied,
+    suppressing,
+)
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.model.secrets import is_secret_reference, parse_secret
+from torchx_specs.model.secrets import parse_secret
 
 #: Tag with a digest of the job definition, so that an identical one is reused.
 TAG_DIGEST = "torchx.pytorch.org/fingerprint"
-
-logger = logging.getLogger(__name__)
 
 
 def submit(clients: Clients, job: BatchJob) -> str:
@@ -36,7 +42,7 @@ def submit(clients: Clients, job: BatchJob) -> str:
     try:
         return _submit(clients, job, definition)
     except AwsError as e:
-        if e.code != "ClientException" or "definition" not in str(e).lower():
+        if not is_client_error(e) or "definition" not in str(e).lower():
             raise
         # The definition was deregistered in the meantime.
         return _submit(clients, job, register_definition(clients, job))
@@ -53,93 +59,85 @@ def check_queue(clients: Clients, job: BatchJob) -> None:
         AwsError: AWS refused the request or did not answer.
     """
     name = queue_name(job.queue)
-    try:
-        with aws_errors(f"describe the queue {name}"):
-            found = clients.client("batch").describe_job_queues(jobQueues=[job.queue])
-    except AccessDeniedError as e:
-        logger.debug("skipping the check of the queue: %s", e)
+    batch = clients.client("batch")
+    found: dict[str, Any] | None = None
+    with suppressing(is_denied), aws_errors(f"describe the queue {name}"):
+        found = batch.describe_job_queues(jobQueues=[job.queue])
+    if found is None:
         return
-    queues = found.get("jobQueues") or []
-    if not queues:
+    if not found["jobQueues"]:
         names = [queue["jobQueueName"] for queue in list_queues(clients)]
-        existing = ", ".join(names) or "(none)"
         raise RequestError(
-            f"option queue: job queue '{job.queue}' does not exist in"
-            f" {clients.client('batch').meta.region_name};"
-            f"{nearest(name, names)} queues: {existing}"
+            f"option queue: job queue '{job.queue}' does not exist in {batch.meta.region_name};"
+            f"{nearest(name, names)} queues: {', '.join(names) or '(none)'}"
         )
-    queue = queues[0]
+    queue = found["jobQueues"][0]
+    order = [item["computeEnvironment"] for item in queue.get("computeEnvironmentOrder") or ()]
+    environments: list[dict[str, Any]] = []
+    if order:
+        with suppressing(is_denied), aws_errors(f"describe the compute environments of {name}"):
+            answer = batch.describe_compute_environments(computeEnvironments=order)
+            environments = answer["computeEnvironments"]
+    problems = list(_queue_problems(queue, environments, job))
+    if problems:
+        raise RequestError(problems)
+
+
+def _queue_problems(
+    queue: Mapping[str, Any], environments: Sequence[Mapping[str, Any]], job: BatchJob
+) -> Iterator[str]:
+    """Yield why a queue does not accept a job, one line each."""
+    name = f"job queue '{queue['jobQueueName']}'"
+    policy = queue.get("schedulingPolicyArn")
     if queue.get("state") == "DISABLED":
-        raise RequestError(f"option queue: job queue '{name}' is disabled and accepts no jobs")
+        yield f"option queue: {name} is disabled and accepts no jobs"
     if queue.get("status") == "INVALID":
         reason = queue.get("statusReason") or "AWS gives no reason"
-        raise RequestError(f"option queue: job queue '{name}' is invalid: {reason}")
-    if queue.get("schedulingPolicyArn") and job.share_id is None:
-        raise RequestError(
-            f"option share_id: job queue '{name}' has a scheduling policy and needs a share"
-            " identifier: -cfg share_id=NAME"
+        yield f"option queue: {name} is invalid: {reason}"
+    if policy and job.share_id is None:
+        yield (
+            f"option share_id: {name} has a scheduling policy and needs a share identifier:"
+            " -cfg share_id=NAME"
         )
-    if job.share_id is not None and not queue.get("schedulingPolicyArn"):
-        raise RequestError(
-            f"option share_id: job queue '{name}' has no scheduling policy; remove the option"
-        )
-    problem = _platform_problem(queue, _compute_environments(clients, queue), job)
-    if problem:
-        raise RequestError(f"option queue: job queue '{name}' {problem}")
-
-
-def _compute_environments(
-    clients: Clients, queue: Mapping[str, Any]
-) -> Sequence[Mapping[str, Any]]:
-    """Return a queue's compute environments; empty without the permission to describe them."""
-    names = [item["computeEnvironment"] for item in queue.get("computeEnvironmentOrder") or ()]
-    if not names:
-        return ()
-    try:
-        with aws_errors(f"describe the compute environments of {queue['jobQueueName']}"):
-            batch = clients.client("batch")
-            found = batch.describe_compute_environments(computeEnvironments=names)
-    except AccessDeniedError as e:
-        logger.debug("skipping the check of the compute environments: %s", e)
-        return ()
-    return found.get("computeEnvironments") or ()
-
-
-def _platform_problem(
-    queue: Mapping[str, Any], environments: Sequence[Mapping[str, Any]], job: BatchJob
-) -> str:
-    """Return why the instances of a queue cannot run a job; an empty string if they can."""
-    kinds = {str((item.get("computeResources") or {}).get("type") or "") for item in environments}
-    platforms = {str(item.get("containerOrchestrationType") or "") for item in environments}
-    queue_type = str(queue.get("jobQueueType") or "")
+    if job.share_id is not None and not policy:
+        yield f"option share_id: {name} has no scheduling policy; remove the option"
+    kinds = {(item.get("computeResources") or {}).get("type") for item in environments}
+    platforms = {item.get("containerOrchestrationType") for item in environments}
+    queue_type = queue.get("jobQueueType")
     if queue_type == "EKS" or "EKS" in platforms:
-        return (
-            "runs its jobs on Amazon EKS, for which TorchX's job definitions are not made; use a"
-            " queue with EC2 instances, or -s kubernetes for the cluster itself"
+        yield (
+            f"option queue: {name} runs its jobs on Amazon EKS, for which TorchX's job definitions"
+            " are not made; use a queue with EC2 instances, or -s kubernetes for the cluster itself"
         )
-    if queue_type == "ECS_FARGATE" or kinds & {"FARGATE", "FARGATE_SPOT"}:
-        return (
-            "runs its jobs on Fargate, for which TorchX's job definitions are not made; use a queue"
-            " with EC2 instances"
+    elif queue_type == "ECS_FARGATE" or kinds & {"FARGATE", "FARGATE_SPOT"}:
+        yield (
+            f"option queue: {name} runs its jobs on Fargate, for which TorchX's job definitions are"
+            " not made; use a queue with EC2 instances"
         )
-    if queue_type == "SAGEMAKER_TRAINING":
-        return "runs SageMaker training jobs; use a queue with EC2 instances, or -s aws_sagemaker"
-    if job.job_def["type"] != "multinode" or not environments:
-        return ""
-    # These rules are in https://docs.aws.amazon.com/batch/latest/userguide/mnp-ce.html.
-    if not any(
+    elif queue_type == "SAGEMAKER_TRAINING":
+        yield (
+            f"option queue: {name} runs SageMaker training jobs; use a queue with EC2 instances,"
+            " or -s aws_sagemaker"
+        )
+    elif job.job_def["type"] == "multinode" and not _runs_multinode(environments):
+        is_single = job.job_def["nodeProperties"]["numNodes"] == 1
+        yield (
+            f"option queue: {name} has only spot or unmanaged instances, on which AWS Batch runs no"
+            " multi-node jobs; use a queue with managed on-demand instances"
+            + (", or a resource without an instance type" if is_single else "")
+        )
+
+
+def _runs_multinode(environments: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether one of the compute environments may run multi-node jobs.
+
+    The rules are in https://docs.aws.amazon.com/batch/latest/userguide/mnp-ce.html.
+    """
+    return not environments or any(
         item.get("type") != "UNMANAGED"
         and (item.get("computeResources") or {}).get("type") != "SPOT"
         for item in environments
-    ):
-        text = (
-            "has only spot or unmanaged instances, on which AWS Batch runs no multi-node jobs; use"
-            " a queue with managed on-demand instances"
-        )
-        if job.job_def["nodeProperties"]["numNodes"] == 1:
-            text += ", or a resource without an instance type"
-        return text
-    return ""
+    )
 
 
 def list_queues(clients: Clients) -> Iterator[Mapping[str, Any]]:
@@ -156,25 +154,19 @@ def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
     """
     name = job.job_def["jobDefinitionName"]
     wanted = definition_digest(job.job_def)
-    try:
-        with aws_errors(f"describe the job definition {name}"):
-            pages = clients.client("batch").get_paginator("describe_job_definitions")
-            for page in pages.paginate(jobDefinitionName=name, status="ACTIVE"):
-                for found in page["jobDefinitions"]:
-                    if (found.get("tags") or {}).get(TAG_DIGEST) == wanted:
-                        return str(found["jobDefinitionArn"])
-    except AccessDeniedError as e:
-        logger.debug("registering a new revision: %s", e)
+    with suppressing(is_denied), aws_errors(f"describe the job definition {name}"):
+        pages = clients.client("batch").get_paginator("describe_job_definitions")
+        for page in pages.paginate(jobDefinitionName=name, status="ACTIVE"):
+            for found in page["jobDefinitions"]:
+                if (found.get("tags") or {}).get(TAG_DIGEST) == wanted:
+                    return str(found["jobDefinitionArn"])
     return None
 
 
 def register_definition(clients: Clients, job: BatchJob) -> str:
     """Register a revision of the job's definition and return its ARN."""
-    definition = dict(job.job_def)
-    definition["tags"] = {
-        **(definition.get("tags") or {}),
-        TAG_DIGEST: definition_digest(job.job_def),
-    }
+    digest = {TAG_DIGEST: definition_digest(job.job_def)}
+    definition = {**job.job_def, "tags": {**(job.job_def.get("tags") or {}), **digest}}
     name = definition["jobDefinitionName"]
     with aws_errors(f"register the job definition {name}"):
         registered = clients.client("batch").register_job_definition(**definition)
@@ -205,27 +197,20 @@ def with_arns(clients: Clients, job: BatchJob) -> BatchJob:
         AwsError: AWS refused the request or did not answer.
     """
     definition = copy.deepcopy(job.job_def)
-    items = [
-        item
-        for container in container_properties(definition)
-        for item in container.get("secrets") or ()
-        if is_secret_reference(str(item.get("valueFrom")))
-    ]
-    if not items:
-        return job
     arns: dict[str, str] = {}
     problems = []
-    for item in items:
-        reference = parse_secret(item["valueFrom"])
-        if reference is None:
-            continue
-        try:
-            arn = arns.get(reference.name) or _arn(clients, reference.name)
-        except RequestError as e:
-            problems.append(f"env['{item['name']}']: {e}")
-            continue
-        arns[reference.name] = arn
-        item["valueFrom"] = arn if reference.key is None else f"{arn}:{reference.key}::"
+    for container in container_properties(definition):
+        for item in container.get("secrets") or ():
+            reference = parse_secret(str(item.get("valueFrom")))
+            if reference is None:  # an item of the option secrets
+                continue
+            name, key = reference
+            try:
+                arn = arns[name] = arns.get(name) or _arn(clients, name)
+            except RequestError as e:
+                problems.append(f"env['{item['name']}']: {e}")
+                continue
+            item["valueFrom"] = arn if key is None else f"{arn}:{key}::"
     if problems:
         raise RequestError(problems)
     return replace(job, job_def=definition)

@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_sched_aws.base_scheduler import NOT_UTF8
-from torchx_sched_aws.limits import limit_problems, maximum
+from torchx_sched_aws.limits import apply_time, limit_problems, maximum, time_problems
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
 from torchx_sched_aws.tags import current_user
-from torchx_sched_aws.time_option import apply_time, time_problems
 from torchx_specs.errors import nearest
-from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.options.structured import StructuredOpts
-from torchx_specs.schedulers.request_checks import RequestRules, variable_problems
+from torchx_specs.schedulers.request_checks import RequestRules
 
 #: Valid values of ``launch``.
 LAUNCH_MODES = ("auto", "command", "script")
+#: For each option that is a list of pairs: the place in the request, and the names of the fields.
+_PAIRS = {
+    "tags": ("Tags", ("Key", "Value")),
+    "metric_definitions": ("AlgorithmSpecification.MetricDefinitions", ("Name", "Regex")),
+}
 #: The place in the request of each option whose value is sent unchanged.
 PLACES = {
     "input_mode": "AlgorithmSpecification.TrainingInputMode",
@@ -208,31 +210,6 @@ class AWSSageMakerOpts(StructuredOpts):
         apply_time(self, "max_run")
 
 
-def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
-    """Yield every problem of an app and its options, one line each."""
-    yield from option_problems(opts)
-    if len(app.roles) > 1:
-        names = ", ".join(role.name for role in app.roles)
-        yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
-    for name, value in (opts.environment or {}).items():
-        for problem in variable_problems(name, value, NOT_UTF8):
-            yield f"option environment: {problem}"
-    for role in app.roles[:1]:
-        where = f"role '{role.name}': "
-        image = "AlgorithmSpecification.TrainingImage"
-        yield from limit_problems(role.image, image, f"{where}image")
-        if role.mounts:
-            yield (
-                f"{where}SageMaker supports no mounts; set InputDataConfig (S3, EFS, FSx for"
-                " Lustre) with an overlay"
-            )
-        if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
-            yield (
-                f"{where}retry_policy is RetryPolicy.REPLICA; SageMaker can only restart the whole"
-                " job"
-            )
-
-
 def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
     """Yield every problem of the options that is known without a request to AWS, one line each."""
     yield from time_problems(opts, "max_run")
@@ -251,11 +228,11 @@ def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
         yield f"launch '{opts.launch}' is not valid;{hint} valid values: {', '.join(LAUNCH_MODES)}"
     model = "InputDataConfig[].DataSource.S3DataSource.S3Uri"
     for option, place in {**PLACES, "model_uri": model}.items():
-        yield from limit_problems(opts[option], place, option, {f"{place}[]": option})
+        yield from limit_problems(opts[option], place, option)
     yield from _combination_problems(opts)
-    for key, names in (("tags", ("Key", "Value")), ("metric_definitions", ("Name", "Regex"))):
+    for option, (place, _) in _PAIRS.items():
         try:
-            parse_pairs(opts[key], key, names)
+            yield from limit_problems(pairs(opts, option), place, option)
         except ValueError as e:
             yield str(e)
 
@@ -294,49 +271,42 @@ def _combination_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
         )
 
 
-def parse_pairs(value: Any, option: str, names: tuple[str, str]) -> list[dict[str, str]]:
-    """Convert the value of an option that is a list of pairs to the API's form.
+def pairs(opts: AWSSageMakerOpts, option: str) -> list[dict[str, str]]:
+    """Return the value of an option that is a list of pairs, in the API's form.
 
-    >>> parse_pairs("team:vision;cost:7", "tags", ("Key", "Value"))
+    >>> pairs(AWSSageMakerOpts("role", "ml.m5.large", tags="team:vision;cost:7"), "tags")
     [{'Key': 'team', 'Value': 'vision'}, {'Key': 'cost', 'Value': '7'}]
 
     Args:
-        value: A text, a list of pairs, or None.
-        option: Name of the option, for messages.
-        names: Names of the two fields of a pair.
+        opts: The options.
+        option: Name of the option: ``tags`` or ``metric_definitions``.
 
     Raises:
         ValueError: The value is not a list of such pairs.
     """
-    if value is None or value == "":
-        return []
-    if isinstance(value, str):
-        if not value.lstrip().startswith("["):
-            return [_pair(item, option, names) for item in value.split(";") if item.strip()]
+    value: Any = opts[option] or []
+    if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except ValueError as e:
             raise ValueError(f"{option} is not valid JSON: {e}") from None
-    found = []
-    for item in value:
-        if isinstance(item, str):
-            found.append(_pair(item, option, names))
-        elif (
-            isinstance(item, Mapping)
-            and item.keys() == set(names)
-            and all(isinstance(text, str) for text in item.values())
-        ):
-            found.append({name: item[name] for name in names})
-        else:
-            raise ValueError(
-                f"{option}: {item!r} is not a pair of strings named {' and '.join(names)}"
-            )
-    return found
+    elif isinstance(value, str):
+        value = [item for item in value.split(";") if item.strip()]
+    return [_pair(item, option) for item in value]
 
 
-def _pair(item: str, option: str, names: tuple[str, str]) -> dict[str, str]:
-    key, colon, value = item.partition(":")
-    if not colon or not key.strip():
-        form = f"{names[0]}:{names[1]}".lower()
-        raise ValueError(f"{option}: '{item}' is not of the form {form}")
-    return {names[0]: key.strip(), names[1]: value.strip()}
+def _pair(item: object, option: str) -> dict[str, str]:
+    _, (first, second) = _PAIRS[option]
+    if isinstance(item, str):
+        key, colon, value = item.partition(":")
+        if not colon or not key.strip():
+            form = f"{first}:{second}".lower()
+            raise ValueError(f"{option}: '{item}' is not of the form {form}")
+        return {first: key.strip(), second: value.strip()}
+    if (
+        isinstance(item, Mapping)
+        and item.keys() == {first, second}
+        and all(isinstance(text, str) for text in item.values())
+    ):
+        return {first: item[first], second: item[second]}
+    raise ValueError(f"{option}: {item!r} is not a pair of strings named {first} and {second}")

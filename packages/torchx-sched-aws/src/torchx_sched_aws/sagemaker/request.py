@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
+from torchx_kit.role_checks import for_each_role
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
+from torchx_sched_aws.base_scheduler import NOT_UTF8
 from torchx_sched_aws.command import BOOTSTRAP, make_placeholder, training_command
-from torchx_sched_aws.limits import is_valid, limit_problems, maximum
+from torchx_sched_aws.limits import limit_problems, without_unset
 from torchx_sched_aws.sagemaker.options import (
     PLACES,
     ROLE_ARN,
     AWSSageMakerOpts,
-    parse_pairs,
+    option_problems,
+    pairs,
 )
-from torchx_sched_aws.sagemaker.script import (
-    runs_as_script,
-    script_argv,
-    script_hyperparameters,
-    split_script,
-)
-from torchx_sched_aws.tags import make_tags
+from torchx_sched_aws.sagemaker.script import runs_as_script, script_hyperparameters, split_script
+from torchx_sched_aws.tags import make_tags, tag_problems
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
-from torchx_specs.schedulers.request_checks import entrypoint_problems
+from torchx_specs.schedulers.request_checks import entrypoint_problems, variable_problems
 from torchx_specs.settings import ENV_TORCHX_JOB_ID, ENV_TORCHX_REPLICA_ID
 
 #: Overlay for any field of the request.
@@ -58,41 +58,77 @@ class AWSSageMakerJob:
         job_name: Name of the job.
         job_def: Parameters of ``CreateTrainingJob``.
         images_to_push: Unused; kept for code written for upstream's TorchX.
-        display_argv: The container's command to print, with secrets masked; None unless the command
-            is a shell script, in whose pieces secrets cannot be recognized.
     """
 
     job_name: str
     job_def: dict[str, Any]
     images_to_push: dict[str, Any] = field(default_factory=dict)
-    display_argv: list[str] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        return format_request(self)
+        """Return the request as YAML, with secrets masked."""
+        fields = {"job_name": self.job_name, "job_def": _masked(self.job_def)}
+        return yaml_text(fields, sort_keys=False)
 
-    def __repr__(self) -> str:
-        return format_request(self)
+    __repr__ = __str__
+
+
+def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
+    """Yield every problem of an app and its options, one line each."""
+    yield from option_problems(opts)
+    if not _output_path(opts):
+        yield (
+            "output_path is missing: set it to s3://BUCKET/PREFIX, or set role to an ARN and"
+            " configure a region (AWS_DEFAULT_REGION)"
+        )
+    with suppress(ValueError):  # option_problems reports it
+        yield from tag_problems(_tags(app, opts))
+    if len(app.roles) > 1:
+        names = ", ".join(role.name for role in app.roles)
+        yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
+    for name, value in (opts.environment or {}).items():
+        for problem in variable_problems(name, value, NOT_UTF8):
+            yield f"option environment: {problem}"
+    for role in app.roles[:1]:
+        where = f"role '{role.name}': "
+        image = "AlgorithmSpecification.TrainingImage"
+        yield from limit_problems(role.image, image, f"{where}image")
+        if role.mounts:
+            yield (
+                f"{where}SageMaker supports no mounts; set InputDataConfig (S3, EFS, FSx for"
+                " Lustre) with an overlay"
+            )
+        if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
+            yield (
+                f"{where}retry_policy is RetryPolicy.REPLICA; SageMaker can only restart the whole"
+                " job"
+            )
 
 
 def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
-    """Return the request for an app, without contacting AWS.
+    """Return the request for an app without problems, without contacting AWS.
 
     Raises:
-        RequestError: SageMaker cannot run the app; the error lists every problem.
+        RequestError: SageMaker cannot run the command; the error lists every problem.
     """
-    problems: list[str] = []
-    role = app.roles[0]
-    region = configured_region()
-    scripted = opts.launch == "script" or (
-        opts.launch == "auto" and runs_as_script(role.entrypoint, role.args)
-    )
-    name = _job_name(app, role, opts)
+    (role,) = app.roles
+    request = _request(app, role, opts)
+    for_each_role(app.roles, lambda role: _set_command(request, role, opts))
+    for target in (app, role):
+        apply_overlay(request, REQUEST_OVERLAY.get(target))
+    return AWSSageMakerJob(request["TrainingJobName"], request)
+
+
+def _set_command(request: dict[str, Any], role: Role, opts: AWSSageMakerOpts) -> None:
+    """Set the fields of the request that depend on the command.
+
+    Raises:
+        RequestError: SageMaker cannot run the command.
+    """
+    name, instances = request["TrainingJobName"], request["ResourceConfig"]["InstanceCount"]
     placeholder = make_placeholder([role.entrypoint, *role.args, *role.env.values()])
     values = macros.Values("", name, placeholder, ENV_RANK0_HOST)
     template = RoleTemplate(role)
     args = template.args(values)
-    request = _request(app, role, opts, name, region, problems)
-    instances = request["ResourceConfig"]["InstanceCount"]
     env = {
         **(opts.environment or {}),
         ENV_TORCHX_JOB_ID: name,  # The runner sets it to the app's handle.
@@ -100,48 +136,34 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         ENV_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
         **template.env(values),
     }
-    if not scripted:
-        env[ENV_TORCHX_REPLICA_ID] = placeholder if instances > 1 else "0"
-    display_argv = None
-    own: list[str] = []
     hyperparameters = dict(opts.hyperparameters or {})
-    try:
-        if scripted:
-            program, named = split_script(script_argv(role.entrypoint, args))
-            hyperparameters = script_hyperparameters(
-                program,
-                {**hyperparameters, **named},
-                name,
-                opts.source_dir,
-                opts.container_log_level,
-                region,
-            )
-            own.extend(_script_problems(args, env, placeholder))
-            request["Environment"] = env
-        elif missing := list(entrypoint_problems(role)):  # only a script needs none
-            own += missing
-        else:
-            command = training_command([role.entrypoint, *args], env, placeholder)
-            algorithm = request["AlgorithmSpecification"]
-            algorithm["ContainerEntrypoint"] = command.entrypoint
-            if command.arguments:
-                algorithm["ContainerArguments"] = command.arguments
-            request["Environment"] = command.environment
-            display_argv = command.display_argv or None
-    except RequestError as e:
-        own += e.problems
-    problems += [f"role '{role.name}': {problem}" for problem in own]
+    if opts.launch == "script" or (
+        opts.launch == "auto" and runs_as_script(role.entrypoint, role.args)
+    ):
+        program, named = split_script(role.entrypoint, args)
+        hyperparameters = script_hyperparameters(
+            program,
+            {**hyperparameters, **named},
+            name,
+            opts.source_dir,
+            opts.container_log_level,
+            configured_region(),
+        )
+        problems = list(_script_problems(args, env, placeholder))
+    else:
+        problems = list(entrypoint_problems(role))  # only a script needs none
+        env[ENV_TORCHX_REPLICA_ID] = placeholder if instances > 1 else "0"
+        fields, env = training_command([role.entrypoint, *args], env, placeholder)
+        request["AlgorithmSpecification"].update(fields)
     problems += [
         f"{problem}; use launch=command for other arguments"
         for problem in limit_problems(hyperparameters, "HyperParameters", "hyperparameters")
     ]
     if problems:
         raise RequestError(problems)
+    request["Environment"] = env
     if hyperparameters:
         request["HyperParameters"] = hyperparameters
-    for target in (app, role):
-        apply_overlay(request, REQUEST_OVERLAY.get(target))
-    return AWSSageMakerJob(name, request, display_argv=display_argv)
 
 
 def _script_problems(args: list[str], env: Mapping[str, str], placeholder: str) -> Iterator[str]:
@@ -151,18 +173,8 @@ def _script_problems(args: list[str], env: Mapping[str, str], placeholder: str) 
             f"{macros.replica_id} cannot be used with launch=script, whose instances share one"
             " command; use launch=command"
         )
-    most = maximum("Environment")
-    for index, (name, value) in enumerate(env.items()):
-        if (
-            index >= most
-            or not is_valid(name, "Environment{name}")
-            or not is_valid(value, "Environment{value}")
-        ):
-            yield (
-                f"environment variable '{name:.60}' is too many or too long; SageMaker allows"
-                f" {most} variables of {maximum('Environment{value}')} characters, use"
-                " launch=command for more"
-            )
+    for problem in limit_problems(dict(env), "Environment", "environment variables"):
+        yield f"{problem}; use launch=command for more"
 
 
 def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
@@ -171,32 +183,34 @@ def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
     return f"{fit_name(base, SAGEMAKER.within(room))}-{random_id(_ID_LENGTH)}"
 
 
-def _request(
-    app: AppDef,
-    role: Role,
-    opts: AWSSageMakerOpts,
-    name: str,
-    region: str,
-    problems: list[str],
-) -> dict[str, Any]:
-    """Return the parts of the request that do not depend on the command.
-
-    Appends the problems found to ``problems``.
-    """
-    output = opts.output_path or _default_output_path(opts.role, region)
-    if not output:
-        problems.append(
-            "output_path is missing: set it to s3://BUCKET/PREFIX, or set role to an ARN and"
-            " configure a region (AWS_DEFAULT_REGION)"
-        )
+def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> dict[str, Any]:
+    """Return the parts of the request that do not depend on the command."""
+    output = _output_path(opts)
+    model = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": opts.model_uri,
+        "S3DataDistributionType": "FullyReplicated",
+    }
+    channel = {
+        "ChannelName": opts.model_channel_name or "model",
+        "DataSource": {"S3DataSource": model},
+        "ContentType": "application/x-sagemaker-model",
+        "InputMode": "File",
+    }
     request: dict[str, Any] = {
-        "TrainingJobName": name,
-        "AlgorithmSpecification": {"TrainingImage": role.image},
+        "TrainingJobName": _job_name(app, role, opts),
+        "AlgorithmSpecification": {
+            "TrainingImage": role.image,
+            "MetricDefinitions": pairs(opts, "metric_definitions"),
+        },
         "RoleArn": opts.role,
-        "OutputDataConfig": {},
-        "ResourceConfig": {},
-        "StoppingCondition": {},
-        "Tags": _tags(app, opts, problems),
+        "InputDataConfig": [channel] if opts.model_uri else [],
+        "OutputDataConfig": {
+            "CompressionType": "NONE" if opts.disable_output_compression else None
+        },
+        "DebugHookConfig": {"S3OutputPath": output if opts.debugger_hook_config else None},
+        "ProfilerConfig": {"S3OutputPath": output if opts.disable_profiler is False else None},
+        "Tags": [{"Key": key, "Value": value} for key, value in _tags(app, opts).items()],
     }
     run = opts.max_run or min(MAX_RUN, opts.max_wait or MAX_RUN)
     values = {
@@ -210,66 +224,30 @@ def _request(
         "max_retry_attempts": opts.max_retry_attempts or role.max_retries or None,
     }
     for option, place in PLACES.items():
-        if values[option] not in (None, "", []):
-            _put(request, place, values[option])
-    if opts.disable_output_compression:
-        request["OutputDataConfig"]["CompressionType"] = "NONE"
-    if metrics := parse_pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex")):
-        place = "AlgorithmSpecification.MetricDefinitions"
-        problems += limit_problems(metrics, place, "metric_definitions")
-        _put(request, place, metrics)
-    if opts.model_uri:
-        model = {
-            "S3DataType": "S3Prefix",
-            "S3Uri": opts.model_uri,
-            "S3DataDistributionType": "FullyReplicated",
-        }
-        channel = {
-            "ChannelName": opts.model_channel_name or "model",
-            "DataSource": {"S3DataSource": model},
-            "ContentType": "application/x-sagemaker-model",
-            "InputMode": "File",
-        }
-        request["InputDataConfig"] = [channel]
-    if opts.debugger_hook_config:
-        request["DebugHookConfig"] = {"S3OutputPath": output}
-    if opts.disable_profiler is False:
-        request["ProfilerConfig"]["S3OutputPath"] = output
+        *parents, name = place.split(".")
+        fields = request
+        for parent in parents:
+            fields = fields.setdefault(parent, {})
+        fields[name] = None if values[option] == "" else values[option]
     if opts.code_location:
         logger.warning(
             "code_location is ignored: the image contains the source, nothing is uploaded to S3"
         )
+    request = without_unset(request)
     return request
 
 
-def _put(request: dict[str, Any], place: str, value: object) -> None:
-    """Set a value at a place in the request, such as ``ResourceConfig.VolumeSizeInGB``."""
-    *parents, name = place.split(".")
-    for parent in parents:
-        request = request.setdefault(parent, {})
-    request[name] = value
+def _tags(app: AppDef, opts: AWSSageMakerOpts) -> dict[str, str]:
+    own = {pair["Key"]: pair["Value"] for pair in pairs(opts, "tags")}
+    return {**make_tags(app.name, opts.user, app.metadata), **own}
 
 
-def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict[str, str]]:
-    try:
-        tags = make_tags(app.name, opts.user, app.metadata)
-    except RequestError as e:
-        problems += e.problems
-        return []
-    tags.update(
-        (pair["Key"], pair["Value"]) for pair in parse_pairs(opts.tags, "tags", ("Key", "Value"))
-    )
-    found = [{"Key": key, "Value": value} for key, value in tags.items()]
-    problems += limit_problems(
-        found, "Tags", "tags", {"Tags[].Key": "tags:", "Tags[].Value": "tags"}
-    )
-    return found
-
-
-def _default_output_path(role: str, region: str) -> str:
-    if not region or not ROLE_ARN.fullmatch(role):
-        return ""
-    return f"s3://sagemaker-{region}-{role.split(':')[4]}/"
+def _output_path(opts: AWSSageMakerOpts) -> str:
+    """Return the location of the output; an empty string if the default location is not known."""
+    region = configured_region()
+    if opts.output_path or not region or not ROLE_ARN.fullmatch(opts.role):
+        return opts.output_path or ""
+    return f"s3://sagemaker-{region}-{opts.role.split(':')[4]}/"
 
 
 def configured_region() -> str:
@@ -285,35 +263,26 @@ def configured_region() -> str:
     path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
     profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     parser = configparser.RawConfigParser()
-    try:
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
         parser.read(os.path.expanduser(path), encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return ""
-    for section in (f"profile {profile}", profile):
-        if parser.has_option(section, "region"):
-            return parser.get(section, "region").strip()
-    return ""
+    found = (parser.get(name, "region", fallback="") for name in (f"profile {profile}", profile))
+    return next(filter(None, found), "").strip()
 
 
-def format_request(job: AWSSageMakerJob) -> str:
-    """Return a request as YAML, with secrets masked."""
-    return yaml_text({"job_name": job.job_name, "job_def": masked_request(job)}, sort_keys=False)
-
-
-def masked_request(job: AWSSageMakerJob) -> dict[str, Any]:
+def _masked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request, with secrets masked."""
-    shown: dict[str, Any] = masked(job.job_def)
-    algorithm = job.job_def.get("AlgorithmSpecification") or {}
+    shown: dict[str, Any] = masked(request)
+    algorithm = request.get("AlgorithmSpecification") or {}
     entrypoint = list(algorithm.get("ContainerEntrypoint") or ())
-    arguments = list(algorithm.get("ContainerArguments") or ())
-    if job.display_argv and [*entrypoint, *arguments][2:3] == [BOOTSTRAP]:
-        # The strings are pieces of a script that may contain secrets.
-        argv, first = job.display_argv, len(job.display_argv) - 1
-    else:
-        # An option may be the last string of the entrypoint, and its value the first argument.
-        argv, first = masked([*entrypoint, *arguments]), len(entrypoint)
-    if entrypoint:
+    argv = [*entrypoint, *(algorithm.get("ContainerArguments") or ())]
+    first = len(entrypoint)
+    if argv[2:3] == [BOOTSTRAP]:
+        # The next strings are pieces of a script, which hide secrets: show the script's words.
+        argv, first = [*argv[:4], *shlex.split("".join(argv[4:]))], 4
+    # An option may be the last string of the entrypoint, and its value the first argument.
+    argv = masked(argv)
+    if argv[:first]:
         shown["AlgorithmSpecification"]["ContainerEntrypoint"] = argv[:first]
-    if arguments:
+    if argv[first:]:
         shown["AlgorithmSpecification"]["ContainerArguments"] = argv[first:]
     return shown

@@ -13,22 +13,24 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.names.limits import SAGEMAKER
 from torchx_kit.retry import Backoff
 from torchx_sched_aws.base_scheduler import AwsScheduler
-from torchx_sched_aws.client import AccessDeniedError, AwsError, announced, aws_errors
-from torchx_sched_aws.cloudwatch import LOG_DELAY
+from torchx_sched_aws.client import AwsError, announced, aws_errors, is_denied, suppressing
+from torchx_sched_aws.cloudwatch import LOG_DELAY, ReplicaLog
 from torchx_sched_aws.model_limits import LIST_TRAINING_JOBS
 from torchx_sched_aws.sagemaker.describe import describe
-from torchx_sched_aws.sagemaker.logs import TrainingLog
-from torchx_sched_aws.sagemaker.options import ROLE_ARN, RULES, AWSSageMakerOpts, request_problems
-from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME, AWSSageMakerJob, make_request
-from torchx_sched_aws.sagemaker.states import job_state
+from torchx_sched_aws.sagemaker.logs import replica_log
+from torchx_sched_aws.sagemaker.options import ROLE_ARN, RULES, AWSSageMakerOpts
+from torchx_sched_aws.sagemaker.request import (
+    ENV_TORCHX_ROLE_NAME,
+    AWSSageMakerJob,
+    make_request,
+    request_problems,
+)
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
-from torchx_specs.model.status import AppState
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
@@ -47,16 +49,6 @@ _ENDED_TEXT = "is in status"
 _ENDED = ("Completed", "Failed", "Stopped")
 
 logger = logging.getLogger(__name__)
-
-
-class SubmissionError(RequestError, AwsError):
-    """SageMaker rejected the request as invalid."""
-
-    exit_code = 2
-
-    def __init__(self, text: str, code: str) -> None:
-        AwsError.__init__(self, text, code)
-        self.problems = (text,)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
@@ -86,7 +78,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
 
     name = "aws_sagemaker"
     service = "sagemaker"
-    job_term = "training job"
     end_command = "aws sagemaker stop-training-job --training-job-name {TrainingJobName}"
     request_rules = RULES
     features = replace(
@@ -121,15 +112,14 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
         return AppDryRunInfo(make_request(app, cfg), str)
 
-    def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
-        job = self.find_job(app_id)
-        return None if job is None else TrainingLog(self, job, role_name, k)
+    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
+        return replica_log(self, app_id, job, role_name, k)
 
     def submit_request(self, request: AWSSageMakerJob) -> str:
         """Create a training job and return its name.
 
         Raises:
-            SubmissionError: SageMaker rejected the request as invalid.
+            RequestError: SageMaker rejected the request as invalid.
             AwsError: AWS refused the request or did not answer.
         """
         name, parameters = request.job_name, dict(request.job_def)
@@ -145,7 +135,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
             if e.code == "ResourceInUse" and self._was_created(parameters):
                 return name  # the response was lost, and the SDK repeated the request
             if e.code in ("ParamValidation", "ValidationException", "ResourceInUse"):
-                raise SubmissionError(str(e), e.code) from e
+                raise RequestError(str(e)) from e
             raise
         return name
 
@@ -164,23 +154,13 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def _find_job(self, app_id: str) -> dict[str, Any] | None:
         if not SAGEMAKER.accepts(app_id):
             return None
-        try:
-            with aws_errors(f"describe the training job {app_id}"):
-                found: dict[str, Any] = self._client.describe_training_job(TrainingJobName=app_id)
-        except AwsError as e:
-            if _is_missing(e):
-                return None
-            raise
-        return None if found["TrainingJobStatus"] == "Deleting" else found
+        with suppressing(_is_missing), aws_errors(f"describe the training job {app_id}"):
+            found: dict[str, Any] = self._client.describe_training_job(TrainingJobName=app_id)
+            return None if found["TrainingJobStatus"] == "Deleting" else found
+        return None
 
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of an app, or None if it does not exist.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        job = self.find_job(app_id)
-        return None if job is None else describe(app_id, job)
+    def _describe_job(self, app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
+        return describe(app_id, job)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the training jobs that TorchX submitted in the last two weeks, the newest first.
@@ -202,90 +182,68 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
                 SortOrder="Descending",
                 PaginationConfig={"PageSize": PAGE_SIZE},
             )
-            items = {
-                str(item["TrainingJobArn"]): item
+            items = [
+                item
                 for page in pages
                 for item in page["TrainingJobSummaries"]
                 if item["TrainingJobStatus"] != "Deleting"
-            }
+            ]
         jobs = self._search(after) if items else {}
-        unknown = [arn for arn in items if arn not in jobs]
+
+        def app_of(item: Mapping[str, Any]) -> ListAppResponse | None:
+            name = str(item["TrainingJobName"])
+            job = jobs.get(item["TrainingJobArn"]) or self.find_job(name)
+            if job is None or not self._is_own(job):
+                return None
+            return self._listed(describe(name, {**job, **item}), name.rpartition("-")[0] or name)
+
         with ThreadPoolExecutor(PARALLEL_TAGS) as pool:
-            jobs.update(zip(unknown, pool.map(self._find_unknown, unknown), strict=True))
-        return [
-            _list_item(item, job, self.session_name)
-            for arn, item in items.items()
-            if (job := jobs[arn]) is not None
-        ]
+            return [app for app in pool.map(app_of, items) if app is not None]
 
-    def _find_unknown(self, arn: str) -> Mapping[str, Any] | None:
-        """Return the training job with an ARN, or None if TorchX did not submit the job."""
-        return self.find_job(arn.rpartition("/")[2]) if self._has_own_tag(arn) else None
-
-    def _search(self, after: datetime) -> dict[str, Mapping[str, Any] | None]:
-        """Return the jobs that ``Search`` finds, by ARN; None stands for a job of another program.
-
-        Without the permission to search, the dict is empty.
-        """
-        jobs: dict[str, Mapping[str, Any] | None] = {}
+    def _search(self, after: datetime) -> dict[str, Mapping[str, Any]]:
+        """Return the jobs that ``Search`` finds, by ARN; none without the permission to search."""
         created = {
             "Name": "CreationTime",
             "Operator": "GreaterThanOrEqualTo",
             "Value": after.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        try:
-            with aws_errors("search training jobs"):
-                for page in self._client.get_paginator("search").paginate(
-                    Resource="TrainingJob",
-                    SearchExpression={"Filters": [created]},
-                    PaginationConfig={"PageSize": PAGE_SIZE},
-                ):
-                    for result in page["Results"]:
-                        job = result["TrainingJob"]
-                        tags = [tag["Key"] for tag in job.get("Tags") or ()]
-                        is_own = TAG_TORCHX_VER in tags
-                        jobs[str(job["TrainingJobArn"])] = job if is_own else None
-        except AccessDeniedError as e:
-            logger.debug("querying the tags of each training job: %s", e)
+        jobs: dict[str, Mapping[str, Any]] = {}
+        with suppressing(is_denied), aws_errors("search training jobs"):
+            for page in self._client.get_paginator("search").paginate(
+                Resource="TrainingJob",
+                SearchExpression={"Filters": [created]},
+                PaginationConfig={"PageSize": PAGE_SIZE},
+            ):
+                for result in page["Results"]:
+                    job = {"Tags": [], **result["TrainingJob"]}
+                    jobs[str(job["TrainingJobArn"])] = job
         return jobs
 
     def _is_own(self, job: Mapping[str, Any]) -> bool:
         """Return whether TorchX submitted a training job.
 
         Args:
-            job: The job, as ``DescribeTrainingJob`` returns it.
+            job: The job, as ``DescribeTrainingJob`` or ``Search`` returns it.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
         """
         # TorchX's own variable saves a request; upstream's TorchX does not set it.
-        own_variable = ENV_TORCHX_ROLE_NAME in (job.get("Environment") or {})
-        return own_variable or self._has_own_tag(str(job["TrainingJobArn"]))
-
-    def _has_own_tag(self, arn: str) -> bool:
-        """Return whether a training job exists and has the tag with TorchX's version."""
-        try:
-            with aws_errors(f"list the tags of {arn}"):
-                return any(
-                    tag["Key"] == TAG_TORCHX_VER
-                    for page in self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
-                    for tag in page["Tags"]
-                )
-        except AwsError as e:
-            if _is_missing(e):
-                return False
-            raise
+        if ENV_TORCHX_ROLE_NAME in (job.get("Environment") or {}):
+            return True
+        tags = job.get("Tags")
+        if tags is None:
+            arn = job["TrainingJobArn"]
+            with suppressing(_is_missing), aws_errors(f"list the tags of {arn}"):
+                pages = self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
+                tags = [tag for page in pages for tag in page["Tags"]]
+        return any(tag["Key"] == TAG_TORCHX_VER for tag in tags or ())
 
     def _end(self, job: Mapping[str, Any]) -> None:
         """Stop a training job. A job that is missing or has ended is not an error."""
         app_id = str(job["TrainingJobName"])
-        try:
-            with aws_errors(f"stop the training job {app_id}"):
-                self._client.stop_training_job(TrainingJobName=app_id)
-        except AwsError as e:
-            ended = e.code == "ValidationException" and _ENDED_TEXT in str(e)
-            if not ended and not _is_missing(e):
-                raise
+        with suppressing(_is_over), aws_errors(f"stop the training job {app_id}"):
+            self._client.stop_training_job(TrainingJobName=app_id)
 
     def delete(self, app_id: str) -> None:
         """Stop a training job, wait until it has stopped, and delete it.
@@ -298,11 +256,10 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         job = self._find_own(app_id, "delete")
         if job is not None and job["TrainingJobStatus"] not in _ENDED:
             self._end(job)
-        first_pause, longest_pause = STOP_PAUSES
         backoff = Backoff(
             STOP_TIMEOUT,
-            first_pause=first_pause,
-            longest_pause=longest_pause,
+            first_pause=STOP_PAUSES[0],
+            longest_pause=STOP_PAUSES[1],
             sleep=self._sleep,
             clock=self._clock,
         )
@@ -324,26 +281,14 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
                 app_id,
             )
             return
-        try:
-            with aws_errors(f"delete the training job {app_id}"):
-                self._client.delete_training_job(TrainingJobName=app_id)
-        except AwsError as e:
-            if not _is_missing(e):
-                raise
+        with suppressing(_is_missing), aws_errors(f"delete the training job {app_id}"):
+            self._client.delete_training_job(TrainingJobName=app_id)
 
 
 def _is_missing(error: AwsError) -> bool:
     return error.code in _NOT_FOUND or _NOT_FOUND_TEXT in str(error)
 
 
-def _list_item(
-    item: Mapping[str, Any], job: Mapping[str, Any], session_name: str
-) -> ListAppResponse:
-    name = str(item["TrainingJobName"])
-    state = job_state(item["TrainingJobStatus"], item.get("SecondaryStatus") or "")
-    handle = f"aws_sagemaker://{session_name}/{name}"
-    app = ListAppResponse(name, state, handle, name.rpartition("-")[0] or name)
-    started, ended = job.get("TrainingStartTime"), item.get("TrainingEndTime")
-    set_times(app, item["CreationTime"], started=started, ended=ended)
-    app.exit_code = 0 if state == AppState.SUCCEEDED else None
-    return app
+def _is_over(error: AwsError) -> bool:
+    """Return whether a job cannot be stopped because it is missing or has ended."""
+    return _is_missing(error) or (error.code == "ValidationException" and _ENDED_TEXT in str(error))

@@ -19,17 +19,6 @@ _SUFFIXES = (".py", ".sh")
 _LOG_LEVEL = 20
 
 
-def script_argv(entrypoint: str, args: Sequence[str]) -> list[str]:
-    """Return the script and its arguments: ``args``, after the entrypoint if that is a script.
-
-    Any other entrypoint is ignored, as upstream's TorchX ignores every entrypoint.
-
-    >>> script_argv("python", ["train.py"]), script_argv("train.py", ["--lr", "1"])
-    (['train.py'], ['train.py', '--lr', '1'])
-    """
-    return [entrypoint, *args] if entrypoint.endswith(_SUFFIXES) else list(args)
-
-
 def runs_as_script(entrypoint: str, args: Sequence[str]) -> bool:
     """Return whether a role runs as a script if ``launch`` is ``auto``, the default.
 
@@ -38,30 +27,27 @@ def runs_as_script(entrypoint: str, args: Sequence[str]) -> bool:
     >>> runs_as_script("", ["train.py", "--lr", "1"]), runs_as_script("python", ["train.py"])
     (True, False)
     """
-    has_program = entrypoint not in ("", MISSING) and not entrypoint.endswith(_SUFFIXES)
-    return not has_program and is_script(script_argv(entrypoint, args))
-
-
-def is_script(args: Sequence[str]) -> bool:
-    """Return whether argv is a script or a module, followed only by ``--name value`` pairs.
-
-    >>> is_script(["train.py", "--lr", "0.1"]), is_script(["-c", "echo"])
-    (True, False)
-    """
+    if entrypoint not in ("", MISSING) and not entrypoint.endswith(_SUFFIXES):
+        return False
     try:
-        split_script(args)
+        split_script(entrypoint, args)
     except RequestError:
         return False
     return True
 
 
-def split_script(args: Sequence[str]) -> tuple[str, dict[str, str]]:
+def split_script(entrypoint: str, args: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the script or module, and its arguments by name.
+
+    An entrypoint that is no script is ignored, as upstream's TorchX ignores every entrypoint.
+
+    >>> split_script("python", ["train.py"]), split_script("train.py", ["--lr", "1"])
+    (('train.py', {}), ('train.py', {'lr': '1'}))
 
     Raises:
         RequestError: The arguments are not a script or module followed by ``--name value`` pairs.
     """
-    argv = list(args)
+    argv = [entrypoint, *args] if entrypoint.endswith(_SUFFIXES) else list(args)
     if argv[:1] == ["-m"] and len(argv) > 1:
         program, argv = f"-m {argv[1]}", argv[2:]
     elif argv and argv[0].endswith(_SUFFIXES) and not argv[0].startswith("-"):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
-from torchx_kit.images.engine import engine_message
-from torchx_kit.images.transfers import with_progress
+from torchx_kit.images.engine import EngineError
+from torchx_kit.images.transfers import pull_image, with_progress
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
@@ -142,50 +142,17 @@ def _build(
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     """Return the engine's description of the base image, after a pull if ``pull`` requires it.
 
-    The option ``pull`` is ``always`` (the default), ``missing`` or ``never``. If a pull fails, the
-    image that the engine has is used.
-
     Raises:
         WorkspaceError: The engine does not have the image.
     """
-    pull = str(cfg.get("pull") or "always")
-    found = find_image(client, image)
-    failure = ""
-    is_due = pull == "always" and not image.startswith("sha256:")
-    if is_due or (pull == "missing" and found is None):
-        failure = _pull(client, image, bool(cfg.get("quiet")))
-        found = find_image(client, image)
-    if found is not None:
-        return found
-    if failure:
-        raise WorkspaceError(
-            f"cannot pull the image {image}, to which the workspace is added: {failure}; and the"
-            " engine has no image of that name"
-        )
-    raise WorkspaceError(f"the image {image}, to which the workspace is added, does not exist")
-
-
-def _pull(client: DockerClient, image: str, quiet: bool) -> str:
-    """Pull an image; return the reason if that fails, otherwise an empty string."""
-    import docker.errors
-    from docker.utils import parse_repository_tag
-
-    repository, tag = parse_repository_tag(image)
+    policy, quiet = str(cfg.get("pull") or "always"), bool(cfg.get("quiet"))
     try:
-        pulled = client.api.pull(
-            repository,
-            tag=tag or "latest",
-            stream=True,
-            decode=True,
-            auth_config=registry_login(image),
-        )
-        events = with_progress(image, pulled, quiet)
-        errors = [engine_message(event["error"]) for event in events if "error" in event]
-        return errors[0] if errors else ""
-    except docker.errors.APIError as e:
-        return engine_message(e.explanation or e)
-    except WorkspaceError as e:
-        return str(e)
+        found = pull_image(client, image, policy, quiet=quiet, login=registry_login)
+    except EngineError as e:
+        raise WorkspaceError(str(e)) from e
+    if found is None:
+        raise WorkspaceError(f"the image {image}, to which the workspace is added, does not exist")
+    return found
 
 
 def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.images import engine
+from torchx_kit.images.engine import find_image as find_image
 from torchx_specs.errors import BackendError, WorkspaceError, one_line
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.credentials import credentials_for
@@ -55,16 +56,6 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
         BackendError: The engine does not answer.
     """
     return engine.engine_errors(action, WorkspaceError)
-
-
-def find_image(client: DockerClient, image: str) -> dict[str, Any] | None:
-    """Return the engine's description of an image, or None if the engine does not have it."""
-    import docker.errors
-
-    try:
-        return dict(client.api.inspect_image(image))
-    except docker.errors.NotFound:
-        return None
 
 
 def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

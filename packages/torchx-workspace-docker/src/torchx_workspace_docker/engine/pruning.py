@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_kit.times import datetime_of
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_workspace_docker.build_cache import used_at
@@ -100,7 +101,7 @@ class _Image:
     @classmethod
     def from_engine(cls, data: Mapping[str, Any]) -> _Image:
         """Make an image from the engine's description."""
-        tagged = str((data.get("Metadata") or {}).get("LastTagTime") or "")
+        tagged = (data.get("Metadata") or {}).get("LastTagTime")
         tags = sorted(tag for tag in data.get("RepoTags") or () if not tag.startswith("<none>"))
         return cls(
             str(data["Id"]),
@@ -108,7 +109,7 @@ class _Image:
             layers_of(data),
             int(data.get("Size") or 0),
             dict((data.get("Config") or {}).get("Labels") or {}),
-            max(_seconds(tagged), _seconds(str(data.get("Created") or "")), *map(used_at, tags)),
+            max(_seconds(tagged), _seconds(data.get("Created")), *map(used_at, tags)),
         )
 
     @property
@@ -222,17 +223,11 @@ def _build_steps(client: DockerClient, image: Mapping[str, Any], base: str) -> l
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:
     """Return how many items at the beginning of two sequences are equal."""
-    count = 0
-    for one, other in zip(some, others, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False))
+    return sum(1 for _ in equal)
 
 
-def _seconds(stamp: str) -> float:
+def _seconds(stamp: object) -> float:
     """Return an RFC 3339 time in seconds since 1970; 0 if it is missing or before 1970."""
-    try:
-        return max(parse_rfc3339(stamp.encode()) / NANOSECONDS, 0.0)
-    except ValueError:
-        return 0.0
+    found = datetime_of(stamp)
+    return 0.0 if found is None else found.timestamp()

@@ -143,19 +143,16 @@ class Repository:
         """
         if not self._mounts:
             return False
-        path = f"/v2/{self._name}/blobs/uploads/"
-        query = urlencode({"mount": digest, "from": source})
+        path = f"blobs/uploads/?{urlencode({'mount': digest, 'from': source})}"
         scopes = (*self._scopes, f"repository:{source}:pull")
-        request = partial(self.connection.request, "POST", f"{path}?{query}", scopes)
         try:
-            response = self.connection.retry(partial(request, expected=(201, 202)))
+            response = self._request("POST", path, scopes=scopes, expected=(201, 202))
         except RefusalError:  # The caller uploads the blob, if it has the right to push.
             self._mounts = False
             return False
         if response.status == 202:  # The registry has begun an upload instead; cancel it.
-            location = self.connection.location(response, path)
-            request = partial(self.connection.request, "DELETE", location, self._scopes)
-            self.connection.retry(partial(request, expected=range(200, 500)))
+            location = self.connection.location(response, f"/v2/{self._name}/blobs/uploads/")
+            self._request("DELETE", location, expected=range(200, 500))
         return response.status == 201
 
     def upload(
@@ -196,9 +193,7 @@ class Repository:
             separator = "&" if urlsplit(location).query else "?"
             url = f"{location}{separator}{urlencode({'digest': digest})}"
             try:
-                self.connection.request(
-                    "PUT", url, self._scopes, body=blocks, headers=headers, expected=(201, 204)
-                )
+                self._request_once("PUT", url, body=blocks, headers=headers, expected=(201, 204))
             except RegistryError as e:
                 e.may_retry = e.may_retry or e.status in _LOST
                 # The response may be lost, or a concurrent upload may have finished first.
@@ -237,9 +232,12 @@ class Repository:
             )
         return digest
 
-    def _request_once(self, method: str, path: str, **options: Any) -> Response:
-        url = f"/v2/{self._name}/{path}"
-        return self.connection.request(method, url, self._scopes, **options)
+    def _request_once(
+        self, method: str, path: str, *, scopes: Scopes | None = None, **options: Any
+    ) -> Response:
+        """Send a request to a path of the repository, or to an absolute URL."""
+        url = path if "://" in path else f"/v2/{self._name}/{path}"
+        return self.connection.request(method, url, scopes or self._scopes, **options)
 
     def _request(self, method: str, path: str, **options: Any) -> Response:
         return self.connection.retry(partial(self._request_once, method, path, **options))

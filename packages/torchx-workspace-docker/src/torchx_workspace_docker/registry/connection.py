@@ -13,7 +13,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
 
 from torchx_specs.errors import one_line
-from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.references import Reference, is_loopback
 from torchx_workspace_docker.registry import transport
 from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
 from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
@@ -62,10 +62,11 @@ class Connection:
     ) -> None:
         self.registry = reference.registry
         self._host = reference.host
+        is_local = is_loopback(self._host)
         # The schemes to try. HTTP is the first one for a registry of this machine, because a failed
         # TLS handshake takes longer than a failed request.
-        self._schemes = ["http", "https"] if reference.is_loopback else ["https", "http"]
-        is_insecure = insecure or reference.is_loopback
+        self._schemes = ["http", "https"] if is_local else ["https", "http"]
+        is_insecure = insecure or is_local
         # The scheme of the registry; empty while it is unknown.
         self._scheme = "" if is_insecure else "https"
         self._own = Transport(self._host)
