@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import terminate
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_specs import AppState
 
@@ -340,3 +342,31 @@ def test_app_succeeds_although_its_guard_was_killed(scheduler: LocalScheduler) -
     app_id = submit(scheduler, sh("sleep 0.2"))
     os.kill(scheduler._apps[app_id].supervision.guard.pid, signal.SIGKILL)
     assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_the_thread_of_a_replaced_termination_finds_no_process(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(scheduler, sh("sleep 100"))
+    supervision = scheduler._apps[app_id].supervision
+    finds: list[Callable[[], set[ProcessId]]] = []
+    with monkeypatch.context() as patched:
+        held = threading.Event()
+
+        def terminate_all(find: Callable[[], set[ProcessId]]) -> None:
+            finds.append(find)
+            held.wait()
+
+        patched.setattr(terminate, "terminate_all", terminate_all)
+        for number in range(2):
+            operation = partial(
+                supervision._terminate, {*supervision.run.replicas}, "", lambda: None
+            )
+            supervision.reactor.call_soon(operation)
+            wait_for(lambda n=number: len(finds) > n)
+        replaced, current = (find() for find in finds)
+        held.set()
+    assert replaced == set()
+    assert supervision.run.replicas[0].process in current
+    scheduler.cancel(app_id)
+    assert finish(scheduler, app_id).state == AppState.CANCELLED

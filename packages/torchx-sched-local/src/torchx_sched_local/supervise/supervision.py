@@ -34,7 +34,11 @@ from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import process_table, terminate
-from torchx_sched_local.supervise.processes.replica_processes import identify, identify_child
+from torchx_sched_local.supervise.processes.replica_processes import (
+    ProcessId,
+    identify,
+    identify_child,
+)
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica, end_apps
 from torchx_specs.errors import BackendError, RequestError, TorchXError
@@ -637,9 +641,13 @@ class Supervision:
         for replica in replicas:
             self._kill_unidentified(replica)
         if len(replicas) == len(self.run.replicas):
-            find = partial(self.run.find_processes, adopts=self._adopts)
+            find_all = partial(self.run.find_processes, adopts=self._adopts)
         else:
-            find = partial(self.run.find_processes, replicas)
+            find_all = partial(self.run.find_processes, replicas)
+
+        def find() -> set[ProcessId]:
+            # The thread of a replaced operation must not end what the new operation restarts.
+            return find_all() if operation in self._operations else set()
 
         def terminate_replicas() -> None:
             try:
