@@ -261,7 +261,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         handle, status = self.ended(runner, {**cfg, "requeue": True}, self.sh(script))
         assert status.state == AppState.SUCCEEDED
         assert [attempt.reason for attempt in status.attempts] == ["requested", "succeeded"]
-        lines = self.complete_lines(runner, handle, "attempt 1")
+        lines = self.complete_lines(runner, handle, "attempt 1 requested")
         assert [line for line in lines if line.startswith("attempt")] == [
             "attempt 0 none\n",
             "attempt 1 requested\n",
