@@ -33,25 +33,6 @@ from torchx_testing.declared import Suite
 #: The features that ``unsupported`` may name in the suite of schedulers.
 FEATURES = frozenset(field.name for field in fields(SchedulerFeatures))
 
-#: The features that ``unsupported`` may name in the suite of trackers.
-TRACKER = frozenset(
-    {
-        "artifacts",
-        "artifact_metadata",
-        "sources",
-        "artifact_sources",
-        "lineage",
-        "run_ids",
-        "parent_filter",
-        "odd_run_ids",
-        "odd_names",
-        "typed_metadata",
-        "cycles",
-        "threads",
-        "reopen",
-    }
-)
-
 T = TypeVar("T")
 
 _DENIED = "the scheduler's record denies it"
