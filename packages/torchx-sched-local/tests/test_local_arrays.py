@@ -202,6 +202,8 @@ def test_a_gpu_belongs_to_one_job_at_a_time(
     )
     wait_for(lambda: os.path.getsize(_log(scheduler, one)))
     assert Path(_log(scheduler, one)).read_text() == "1\n"
+    folder = Path(scheduler.describe_native(one).request.log_dir)
+    assert '["gpus",0,0,["GPU-11"],' in (folder / ".torchx/journal").read_text().replace(" ", "")
     both = scheduler.schedule(
         scheduler.submit_dryrun(gpu_app("echo $CUDA_VISIBLE_DEVICES", 2), cfg)
     )

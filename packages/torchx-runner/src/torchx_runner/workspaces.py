@@ -40,7 +40,9 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     roles[0].workspace = workspace
 
 
-def plan_images(scheduler: object, roles: list[Role], cfg: Mapping[str, CfgVal], name: str) -> None:
+def plan_images(
+    scheduler: Scheduler[Any], roles: list[Role], cfg: Mapping[str, CfgVal], name: str
+) -> None:
     """Plan the images of roles for a dry run.
 
     The schedulers of this project set ``role.image`` to the name of the image that a later step
@@ -59,7 +61,7 @@ def plan_images(scheduler: object, roles: list[Role], cfg: Mapping[str, CfgVal],
         scheduler.build_workspaces(roles, cfg)
         return
     for role in roles:
-        if not role.workspace:
+        if not role.workspace or scheduler.copies_workspaces():
             continue
         paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
         log = logger.debug if paths == {os.getcwd()} else logger.warning

@@ -86,6 +86,7 @@ class LocalArrays(Arrays[LocalScheduler]):
             [(app.name, app.roles[0].args, app.roles[0].env) for app in apps],
             elements[0].gpus,
             elements[0].time_limit,
+            workspaces=elements[0].workspaces,
         )
         info = AppDryRunInfo(request, format_request)
         info.app, info.cfg = array, cfg

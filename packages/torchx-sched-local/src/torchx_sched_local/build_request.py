@@ -20,6 +20,7 @@ from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.settings import ENV_TORCHX_RESUME_DIR
+from torchx_specs.workspace.spec import Workspace
 
 #: The variable that names the folder for the logs of torchelastic.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"
@@ -31,6 +32,7 @@ def build_request(
     log_dir: str,
     provider: ImageProvider,
     search_path: Callable[[str | None, str | None], str],
+    copies: Mapping[Workspace, str],
     index: int | None = None,
 ) -> PopenRequest:
     """Return the request for an app.
@@ -42,6 +44,7 @@ def build_request(
         provider: Resolves images.
         search_path: Called with the PATH in ``Role.env`` and the working directory of the replicas;
             returns the PATH of the replicas.
+        copies: The folder of the copy of each workspace that is copied.
         index: If the app is an element of an array, its index; ``log_dir`` is the array's folder.
     """
     # Calling the provider for each replica is slower.
@@ -51,13 +54,15 @@ def build_request(
     role_log_dirs: dict[str, list[str]] = {}
     for original in app.roles:
         role = _copy(original)
-        values = macros.Values(provider.fetch_role(role), app_id, "0", ENV_RANK0_HOST)
+        copy_folder = copies.get(role.workspace) if role.workspace else None
+        img_root = provider.fetch_role(role)
+        values = macros.Values(copy_folder or img_root, app_id, "0", ENV_RANK0_HOST)
         template = RoleTemplate(role)
         folder = os.path.join(log_dir, folders[role.name])
         pet_log_dir = os.path.join(log_dir, "torchelastic", folders[role.name])
         if index is not None:
             pet_log_dir = f"{pet_log_dir}/{index}"
-        cwd = provider.get_cwd(role.image)
+        cwd = copy_folder or provider.get_cwd(role.image)
         program = provider.get_entrypoint(values.img_root, role)
         search_paths: dict[str | None, str] = {}
         params: list[ReplicaParam] = []
@@ -82,13 +87,15 @@ def build_request(
                 rendered = template.render(values)
                 rendered.env = env
                 param = provider.get_replica_param(values.img_root, rendered, *logs)
+                param.cwd = copy_folder or param.cwd
             else:
                 param = ReplicaParam([program, *template.args(values)], env, *logs, cwd)
             params.append(param)
             log_dirs.append(replica_folder)
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs
-    return PopenRequest(app_id, log_dir, role_params, role_log_dirs)
+    projects = {folder: dict(workspace.projects) for workspace, folder in copies.items()}
+    return PopenRequest(app_id, log_dir, role_params, role_log_dirs, workspaces=projects or None)
 
 
 def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:

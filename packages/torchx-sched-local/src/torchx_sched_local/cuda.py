@@ -149,6 +149,15 @@ class GpuClaims:
         held = self._held.get(replica)
         return {ENV_CUDA_VISIBLE_DEVICES: ",".join(held)} if held else {}
 
+    def uuids(self, replica: ReplicaRun) -> list[str]:
+        """Return the UUIDs of a replica's GPUs, or the index of a GPU whose UUID is unknown."""
+        held = self._held.get(replica)
+        if not held:
+            return []
+        paths = _device_paths()
+        uuids = {path: name for name, path in paths.items() if not name.isdigit()}
+        return [uuids.get(paths.get(gpu, ""), gpu) for gpu in held]
+
     def release(self, replica: ReplicaRun) -> None:
         """Release the GPUs of a replica."""
         _close(self._held.pop(replica, {}))

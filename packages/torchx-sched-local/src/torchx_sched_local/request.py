@@ -53,6 +53,7 @@ class PopenRequest:
         gpus: By role, how many GPUs each replica claims when it starts; None means no claims.
         time_limit: How long a replica may run, in seconds; None means without a limit.
         attempts: When the app starts again, with the option ``requeue``; None without it.
+        workspaces: The projects of each workspace to copy, by the folder of its copy.
     """
 
     app_id: str
@@ -64,6 +65,7 @@ class PopenRequest:
     gpus: dict[str, int] | None = None
     time_limit: float | None = None
     attempts: AttemptRules | None = None
+    workspaces: dict[str, dict[str, str]] | None = None
 
     @property
     def params(self) -> Iterator[ReplicaParam]:

@@ -51,6 +51,7 @@ from torchx_sched_local.store.layout import STDOUT_LOG as STDOUT_LOG
 from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
 from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
 from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
+from torchx_sched_local.workspaces import planned_copies
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -227,8 +228,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 return join_path(cwd, others or cwd)  # see process_path()
             return join_path(others, cwd)
 
+        copies = planned_copies(app.roles, log_dir) if self.copies_workspaces() else {}
         request = build_request(
-            app, app_id, log_dir, self._image_provider_class(cfg), search_path, index
+            app, app_id, log_dir, self._image_provider_class(cfg), search_path, copies, index
         )
         self.auto_set_CUDA_VISIBLE_DEVICES(request.role_params, app, cfg)
         if cfg.get("auto_set_cuda_visible_devices"):
@@ -285,6 +287,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             cfg: The resolved options.
         """
         return not (cfg.get("detach") and type(self) is LocalScheduler)
+
+    def copies_workspaces(self) -> bool:
+        """Return True; False in a subclass, which may submit apps in another way."""
+        return type(self) is LocalScheduler
 
     def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
         """Return True if the app runs in the working directory, and not in a folder as image.

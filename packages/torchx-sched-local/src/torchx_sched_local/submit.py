@@ -18,6 +18,7 @@ from torchx_sched_local.supervise.reap import end_processes
 from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_sched_local.supervise.supervision import Popen, Supervision
+from torchx_sched_local.workspaces import copy_workspaces
 from torchx_specs.errors import ConfigError, SerializationError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDryRunInfo, Role
@@ -101,6 +102,8 @@ class Submission:
         try:
             self._folder.begin_journal(self._data, self._request)
             self._add_to_index()
+            if self._request.workspaces:
+                copy_workspaces(self._folder, self._request.workspaces)
             start()
         except BaseException as e:
             self._remove()

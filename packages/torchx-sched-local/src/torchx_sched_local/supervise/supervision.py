@@ -254,6 +254,8 @@ class Supervision:
         process = self._running[replica] = self._spawn(replica, self.begin_attempt(replica))
         self._open_logs(replica)
         self.record(["start", *replica.index, *identify_child(process.pid), begun])
+        if gpus := self._gpus.uuids(replica):
+            self.record(["gpus", *replica.index, gpus, begun])  # for people; no reader needs it
 
     def _spawn(self, replica: ReplicaRun, attempt: int) -> Any:
         """Start the process of a replica; ``attempt`` is the number of restarts."""

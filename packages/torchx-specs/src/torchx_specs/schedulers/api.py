@@ -269,6 +269,13 @@ class Scheduler(ABC, Generic[T]):
         """
         return False
 
+    def copies_workspaces(self) -> bool:
+        """Return True if :meth:`schedule` itself copies the workspaces of roles for the job.
+
+        The default is False: only a scheduler with a :class:`WorkspaceMixin` uses workspaces.
+        """
+        return False
+
     def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
         """Return True if an app sees only the workspace and the files of this machine.
 

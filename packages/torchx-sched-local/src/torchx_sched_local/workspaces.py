@@ -1,0 +1,73 @@
+"""Copies workspaces to the folder of an app; the job runs in the copy.
+
+The working directory is not copied: a job of a role with this workspace runs in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.layout import PRIVATE
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import Role
+from torchx_specs.workspace.spec import Workspace
+
+
+def planned_copies(roles: Iterable[Role], log_dir: str) -> dict[Workspace, str]:
+    """Return the folder of the copy of each workspace that must be copied.
+
+    Args:
+        roles: The roles of an app.
+        log_dir: The app's folder.
+
+    Raises:
+        WorkspaceError: A workspace does not exist, or it is a home directory.
+    """
+    workspaces = dict.fromkeys(role.workspace for role in roles if role.workspace)
+    copied = [one for one in workspaces if one and one.required and not _is_working_directory(one)]
+    if copied:
+        from torchx_kit.workspace.tree import open_project
+
+        for source in (source for one in copied for source in one.projects):
+            open_project(source)
+    return {one: f"{log_dir}/{PRIVATE}/workspaces/{index}" for index, one in enumerate(copied)}
+
+
+def _is_working_directory(workspace: Workspace) -> bool:
+    paths = (os.path.expanduser(source.removeprefix("file://")) for source in workspace.projects)
+    return not any(workspace.projects.values()) and all(
+        os.path.isdir(path) and os.path.samefile(path, os.curdir) for path in paths
+    )
+
+
+def copy_workspaces(folder: AppFiles, workspaces: Mapping[str, Mapping[str, str]]) -> None:
+    """Copy workspaces to an app's folder.
+
+    Args:
+        folder: The app's folder.
+        workspaces: The projects of each workspace, by the folder of its copy.
+
+    Raises:
+        RequestError: Another user could replace the copies.
+        WorkspaceError: A workspace cannot be read or copied.
+        OSError: A folder cannot be created.
+    """
+    from torchx_kit.trust import distrust_path
+    from torchx_kit.workspace.dir_builder import copy_files
+    from torchx_kit.workspace.tree import workspace_files
+
+    above = os.path.dirname(os.path.realpath(folder.path))
+    while True:
+        if reason := distrust_path(above, os.stat(above)):
+            raise RequestError(
+                f"cannot copy the workspace to {folder.path}: {above} is not safe: {reason};"
+                " choose another folder with the option log_dir"
+            )
+        if above == os.path.dirname(above):
+            break
+        above = os.path.dirname(above)
+    for target, projects in workspaces.items():
+        folder.make_folder(target)
+        copy_files(workspace_files(Workspace({**projects})), target)
