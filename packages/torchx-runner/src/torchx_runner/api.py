@@ -854,12 +854,12 @@ class Runner:
             from torchx_kit.logs.lines import compile_regex
 
             search = None if query.regex is None else compile_regex(query.regex).search
-            every = replace(query, regex=None, last=None)
+            every = query._replace(regex=None, last=None)
             if search is not None:
-                every = replace(every, partial=False, attempts=False)
+                every = every._replace(partial=False, attempts=False)
 
             def read(replicas: Iterable[Replica], should_tail: bool) -> Iterator[Block]:
-                blocks = logs.read_many(app, replicas, replace(every, should_tail=should_tail))
+                blocks = logs.read_many(app, replicas, every._replace(should_tail=should_tail))
                 if search is None:
                     return blocks
                 return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -170,6 +169,8 @@ class GpuClaims:
 
 def _device_paths() -> dict[str, str]:
     """Return the file of each GPU, by its index in the order of the PCI bus and by its UUID."""
+    import glob  # imported here, so that start-up does not load it
+
     found: dict[str, str] = {}
     for index, path in enumerate(sorted(glob.glob(_DESCRIPTIONS))):
         with open(path, encoding="utf-8", errors="replace") as file:

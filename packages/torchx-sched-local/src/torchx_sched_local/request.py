@@ -84,7 +84,7 @@ def request_to_dict(request: PopenRequest) -> dict[str, Any]:
     role_params = {
         role: [vars(param) for param in params] for role, params in request.role_params.items()
     }
-    attempts = request.attempts and vars(request.attempts)
+    attempts = request.attempts and request.attempts._asdict()
     return {**vars(request), "role_params": role_params, "attempts": attempts}
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from torchx_cli.output.colors import is_terminal
@@ -68,7 +68,7 @@ class LogReader:
         self._replicas = replicas
         self._on_terminal = is_terminal(stream)
         has_pieces = query.should_tail and query.partial and query.regex is None
-        self._query = replace(query, attempts=self._on_terminal, partial=has_pieces)
+        self._query = query._replace(attempts=self._on_terminal, partial=has_pieces)
         self._stream = stream
         self._prefixes: dict[Replica, str] = {}
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torchx_kit.times import limit_option
 from torchx_kit.trust import distrust
@@ -79,8 +79,7 @@ class AttemptOpts(StructuredOpts):
     requeue_exit_codes=3;4"""
 
 
-@dataclass(frozen=True)
-class AttemptRules:
+class AttemptRules(NamedTuple):
     """When an app with the option ``requeue`` starts again.
 
     Args:
@@ -131,8 +130,7 @@ def attempt_problems(cfg: Mapping[str, Any]) -> Iterator[str]:
             yield f"option requeue_exit_codes: '{code}' is not an exit code from 1 to 255"
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """An attempt, as the script of a job reports it.
 
     Attributes:
@@ -165,8 +163,7 @@ def parse_attempts(text: str) -> list[Attempt]:
             found.append(Attempt(int(number), int(time), _parse_step(step), folder))
         elif (match := _END.fullmatch(line)) and found:
             reason, time, step, nodes = match.groups()
-            found[-1] = replace(
-                found[-1],
+            found[-1] = found[-1]._replace(
                 reason=reason,
                 ended=int(time),
                 step=_parse_step(step),

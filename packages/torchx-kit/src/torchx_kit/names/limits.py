@@ -13,15 +13,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torchx_kit.names.ids import as_letters
 
 _TAG_LENGTH = 6
 
 
-@dataclass(frozen=True)
-class NameRule:
+class NameRule(NamedTuple):
     """The names that a system accepts.
 
     Args:
@@ -46,23 +45,9 @@ class NameRule:
     fallback: str = "x"
     in_bytes: bool = False
 
-    @functools.cached_property
-    def _patterns(
-        self,
-    ) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-        # Compiled on first use, because compiling takes longer than importing this module.
-        first = self.first or self.allowed
-        last = self.last or self.allowed
-        return (
-            re.compile(f"[{first}](?:[{self.allowed}]*[{last}])?\\Z"),
-            re.compile(f"[^{self.allowed}]+"),
-            re.compile(f"\\A[^{first}]+"),
-            re.compile(f"[^{last}]+\\Z"),
-        )
-
     def accepts(self, name: str) -> bool:
         """Return True if ``name`` is valid unchanged."""
-        return self.length(name) <= self.max_length and self._patterns[0].match(name) is not None
+        return self.length(name) <= self.max_length and _patterns(self)[0].match(name) is not None
 
     def length(self, name: str) -> int:
         """Return the length of a name in the unit of ``max_length``."""
@@ -70,24 +55,39 @@ class NameRule:
 
     def within(self, max_length: int) -> NameRule:
         """Return the same rule with another ``max_length``."""
-        return replace(self, max_length=max_length)
+        return self._replace(max_length=max_length)
 
     def clean(self, name: str) -> str:
         """Return ``name`` with only allowed characters; it may be empty or too long."""
         if self.lower:
             name = name.lower()
-        _, others, not_first, not_last = self._patterns
+        _, others, not_first, not_last = _patterns(self)
         return self.trim(not_first.sub("", others.sub(self.replacement, name)), not_last)
 
     def trim(self, name: str, not_last: re.Pattern[str] | None = None) -> str:
         """Return ``name`` without the characters at its end that a name may not end with."""
-        return (not_last or self._patterns[3]).sub("", name)
+        return (not_last or _patterns(self)[3]).sub("", name)
 
     def cut(self, name: str, length: int) -> str:
         """Return the beginning of ``name`` whose :meth:`length` is at most ``length``."""
         if not self.in_bytes:
             return name[:length]
         return name.encode("utf-8", "surrogatepass")[:length].decode("utf-8", "ignore")
+
+
+@functools.cache
+def _patterns(
+    rule: NameRule,
+) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    # Compiled on first use, because compiling takes longer than importing this module.
+    first = rule.first or rule.allowed
+    last = rule.last or rule.allowed
+    return (
+        re.compile(f"[{first}](?:[{rule.allowed}]*[{last}])?\\Z"),
+        re.compile(f"[^{rule.allowed}]+"),
+        re.compile(f"\\A[^{first}]+"),
+        re.compile(f"[^{last}]+\\Z"),
+    )
 
 
 #: Host names and Kubernetes objects (RFC 1123 labels).

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 from torchx_specs.model.app import AppDef, AppDryRunInfo, Role, check_depth
 from torchx_specs.model.constants import NONE
@@ -85,8 +85,7 @@ class ListAppResponse:
         return hash((self.app_id, self.app_handle, self.state))
 
 
-@dataclass(frozen=True)
-class GpuCounts:
+class GpuCounts(NamedTuple):
     """How many GPUs of a cluster are in each state.
 
     Args:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_specs.schedulers.features import Ability, S
 from torchx_specs.schedulers.log_items import Block, PartialLine, Replica, Stream
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-@dataclass(frozen=True)
-class LogQuery:
+class LogQuery(NamedTuple):
     """Which lines of a log to read.
 
     Args:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
@@ -29,8 +28,7 @@ from torchx_specs.workspace.api import WorkspaceMixin
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
 
 
-@dataclass(frozen=True)
-class RequestRules:
+class RequestRules(NamedTuple):
     """The rules of a scheduler for every request, as data.
 
     Args:

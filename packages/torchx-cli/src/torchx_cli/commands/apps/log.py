@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -158,7 +157,7 @@ def command(
 
 
 def _check_save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
-    shown = replace(query, should_tail=False, partial=False)
+    shown = query._replace(should_tail=False, partial=False)
     if source.role is not None or selects_more or shown != LogQuery():
         raise click.UsageError("--save saves all logs of an app; only -f can be combined with it")
 
