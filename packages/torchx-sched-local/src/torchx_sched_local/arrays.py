@@ -73,20 +73,19 @@ class LocalArrays(Arrays[LocalScheduler]):
         )
         app_id = self.scheduler._new_id(name)
         log_dir = self.scheduler._get_app_log_dir(app_id, cfg)
-        elements = [
-            self.scheduler._request(app, element_id(app_id, index), log_dir, cfg, index)
-            for index, app in enumerate(apps)
-        ]
-        request = PopenRequest(
-            app_id,
-            log_dir,
-            {role.name: [element.role_params[role.name][0] for element in elements]},
-            {role.name: [element.role_log_dirs[role.name][0] for element in elements]},
-            max_parallel,
-            [(app.name, app.roles[0].args, app.roles[0].env) for app in apps],
-            elements[0].gpus,
-            elements[0].time_limit,
-            workspaces=elements[0].workspaces,
+        params, log_dirs = [], []
+        for index, app in enumerate(apps):
+            element = self.scheduler._request(app, element_id(app_id, index), log_dir, cfg, index)
+            params += element.role_params[role.name]
+            log_dirs += element.role_log_dirs[role.name]
+        # The options, and what follows from them, are the same in all elements.
+        request = replace(
+            element,
+            app_id=app_id,
+            role_params={role.name: params},
+            role_log_dirs={role.name: log_dirs},
+            max_parallel=max_parallel,
+            elements=[(app.name, app.roles[0].args, app.roles[0].env) for app in apps],
         )
         info = AppDryRunInfo(request, format_request)
         info.app, info.cfg = array, cfg

@@ -207,6 +207,8 @@ def _order(part: SlurmJob) -> tuple[int, int]:
 def _whole(number: str, parts: list[SlurmJob]) -> SlurmJob:
     """Return a job with these components, or an array with these tasks."""
     lead = parts[0]
+    if len(parts) == 1:
+        return replace(lead, job_id=number, parts=(lead,))
     return replace(
         lead,
         job_id=number,
