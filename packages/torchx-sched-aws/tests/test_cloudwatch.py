@@ -16,9 +16,9 @@ from torchx_sched_aws.cloudwatch import (
     POLL_PAUSES,
     LogStream,
     NoLogError,
-    ReplicaLog,
     _read_last,
     follow,
+    replica_lines,
     to_milliseconds,
 )
 from torchx_specs.schedulers.closing import Closing
@@ -394,8 +394,8 @@ def test_last_lines_of_a_time_are_the_end_of_that_part(clients: Clients, logs: L
 
 def lines_of_attempts(clients: Clients, query: LogQuery) -> list[str]:
     """Read the log of an ended replica with three attempts, the second of which has no stream."""
-    log = ReplicaLog(clients, GROUP, lambda: (1.0, ["one", "none", "two"]))
-    return list(log.lines(query, Closing()))
+    streams = (1.0, ["one", "none", "two"])
+    return list(replica_lines(clients, GROUP, lambda: streams, query, Closing()))
 
 
 @pytest.mark.parametrize("follow", [False, True])

@@ -6,11 +6,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex, split_lines
 from torchx_kit.retry import Backoff
@@ -43,6 +42,11 @@ LOG_DELAY = 5.0
 MAX_OUTAGE = 300.0
 
 _MILLISECOND = 1_000_000
+
+#: Queries the job of a replica. It returns the replica's end in seconds since 1970, or None while
+#: the replica may still log lines, and the names of the replica's log streams in the order of its
+#: attempts. A later call may leave out names of an earlier call.
+PollStreams: TypeAlias = Callable[[], tuple[float | None, Iterable[str]]]
 
 logger = logging.getLogger(__name__)
 
@@ -326,66 +330,53 @@ class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
         job = scheduler.find_job(app_id)
         if job is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        lines = scheduler._log(app_id, job, role, k).lines(query, closing, scheduler._log_delay)
+        group, poll = scheduler._log_of(app_id, job, role, k)
+        lines = replica_lines(scheduler._clients, group, poll, query, closing, scheduler._log_delay)
         return filter_regex(query.regex, lines) if query.regex else lines
 
 
-@dataclass(frozen=True)
-class ReplicaLog:
-    """The log of one replica: one log stream for each attempt.
+def replica_lines(
+    clients: Clients,
+    group: str,
+    poll: PollStreams,
+    query: LogQuery,
+    closing: Closing,
+    log_delay: float = LOG_DELAY,
+) -> Iterator[str]:
+    """Yield the lines of one replica, each with its newline.
 
-    Attributes:
+    Args:
         clients: The boto3 clients to use.
         group: Name of the log group.
-        poll: Function that queries the job. It returns the replica's end in seconds since 1970, or
-            None while the replica may still log lines, and the names of the replica's log streams
-            in the order of its attempts. A later call may leave out names of an earlier call.
+        poll: Finds the replica's log streams.
+        query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
+        closing: Ends a followed log when the scheduler is closed.
+        log_delay: How long the last log lines may take to arrive after the replica's end, in
+            seconds.
+
+    Raises:
+        NoLogError: The log group does not exist.
+        AwsError: AWS refused a request, or did not answer for several minutes.
     """
+    known: dict[str, LogStream] = {}
 
-    clients: Clients
-    group: str
-    poll: Callable[[], tuple[float | None, Iterable[str]]]
+    def poll_known() -> tuple[float | None, list[LogStream]]:
+        ended, names = poll()
+        for name in names:
+            if name not in known:
+                has_mark = known and query.attempts and query.regex is None
+                mark = attempt_mark(len(known) + 1) if has_mark else ""
+                known[name] = LogStream(clients, group, name, query.since, query.until, mark)
+        return ended, list(known.values())
 
-    def lines(
-        self, query: LogQuery, closing: Closing, log_delay: float = LOG_DELAY
-    ) -> Iterator[str]:
-        """Yield the lines, each with its newline.
-
-        Args:
-            query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
-            closing: Ends a followed log when the scheduler is closed.
-            log_delay: How long the last log lines may take to arrive after the replica's end, in
-                seconds.
-
-        Raises:
-            NoLogError: The log group does not exist.
-            AwsError: AWS refused a request, or did not answer for several minutes.
-        """
-        known: dict[str, LogStream] = {}
-
-        def poll() -> tuple[float | None, list[LogStream]]:
-            ended, names = self.poll()
-            for name in names:
-                if name not in known:
-                    has_mark = known and query.attempts and query.regex is None
-                    known[name] = LogStream(
-                        self.clients,
-                        self.group,
-                        name,
-                        query.since,
-                        query.until,
-                        attempt_mark(len(known) + 1) if has_mark else "",
-                    )
-            return ended, list(known.values())
-
-        if query.last is not None:
-            yield from _read_last(poll()[1], query.last, query.should_tail)
-        if query.should_tail:
-            lines = follow(self.clients, poll, closing.sleep, log_delay=log_delay)
-            yield from closing.until_closed(lines)
-        elif query.last is None:
-            for stream in poll()[1]:
-                yield from stream.lines()
+    if query.last is not None:
+        yield from _read_last(poll_known()[1], query.last, query.should_tail)
+    if query.should_tail:
+        lines = follow(clients, poll_known, closing.sleep, log_delay=log_delay)
+        yield from closing.until_closed(lines)
+    elif query.last is None:
+        for stream in poll_known()[1]:
+            yield from stream.lines()
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
