@@ -6,8 +6,7 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -75,8 +74,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         docker_client: Unused; kept for code written for upstream's TorchX.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
         log_delay: How long the last log lines may take to arrive after a job's end, in seconds.
-        sleep: Function that waits for a number of seconds.
-        clock: Function that returns a time in seconds.
     """
 
     name = "aws_sagemaker"
@@ -102,12 +99,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         *,
         log_client: Any = None,
         log_delay: float = LOG_DELAY,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(session_name, client, log_client, log_delay=log_delay)
-        self._sleep = sleep
-        self._clock = clock
 
     def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
         return request_problems(app, cfg)
@@ -289,13 +282,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         job = self._find_own(app_id, "delete")
         if job is not None and job["TrainingJobStatus"] not in _ENDED:
             self._end(job)
-        backoff = Backoff(
-            STOP_TIMEOUT,
-            first_pause=STOP_PAUSES[0],
-            longest_pause=STOP_PAUSES[1],
-            sleep=self._sleep,
-            clock=self._clock,
-        )
+        first, longest = STOP_PAUSES
+        backoff = Backoff(STOP_TIMEOUT, first_pause=first, longest_pause=longest)
         while job is not None and job["TrainingJobStatus"] not in _ENDED:
             status = job["TrainingJobStatus"]
             backoff.pause_after(
