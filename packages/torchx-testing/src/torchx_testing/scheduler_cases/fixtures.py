@@ -153,7 +153,7 @@ class SchedulerFixtures(Suite):
     def started(self, runner: Runner, cfg: dict[str, Any], *roles: Role) -> str:
         """Submit an app, wait until it has started, and return its handle."""
         handle = self.submit(runner, cfg, *roles)
-        self.until_started(runner, handle)
+        self.until(lambda: is_started(self.state(runner, handle)), f"{handle} has not started")
         return handle
 
     def ended(
@@ -206,10 +206,6 @@ class SchedulerFixtures(Suite):
                     return result
             assert time.monotonic() < deadline, f"{failure} after {self.patience} seconds"
             time.sleep(0.1)
-
-    def until_started(self, runner: Runner, handle: str) -> None:
-        """Wait until an app has started."""
-        self.until(lambda: is_started(self.state(runner, handle)), f"{handle} has not started")
 
     @contextmanager
     def cancels_in_time(self, runner: Runner, handle: str) -> Iterator[None]:
