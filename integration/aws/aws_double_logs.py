@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from aws_double_wire import Call, ServiceError, now_ms
+from aws_double_wire import Call, ServiceError, now_ms, page
 
 #: Largest size of an event, in bytes; the containers' log driver splits longer lines.
 EVENT_BYTES = 262_118
@@ -97,10 +97,9 @@ class Logs:
             group = self._group(params)
             prefix = params.get("logStreamNamePrefix", "")
             names = sorted(name for name in group if name.startswith(prefix))
-            start = int(params["nextToken"]) if params.get("nextToken") else 0
-            end = start + params.get("limit", 50)
-            found = [_described(params["logGroupName"], n, group[n]) for n in names[start:end]]
-        return {"logStreams": found, "nextToken": str(end) if end < len(names) else None}
+            part, token = page(names, params.get("nextToken"), params.get("limit", 50))
+            found = [_described(params["logGroupName"], n, group[n]) for n in part]
+        return {"logStreams": found, "nextToken": token}
 
     def _group(self, params: dict[str, Any]) -> dict[str, _Stream]:
         group = self._groups.get(params.get("logGroupName", ""))

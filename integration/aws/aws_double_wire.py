@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import botocore.session
 from botocore.model import OperationModel, ServiceModel, Shape
+from botocore.validate import ParamValidator
 
 #: Error code of each service for a value that breaks a constraint.
 CONSTRAINT_ERRORS = {
@@ -111,9 +112,7 @@ class Wire:
             )
         token = headers.get("X-Amz-Security-Token", "")
         call = Call(service, operation, params, signed[2], token, signed[1])
-        wrong, broken = _problems(operation.input_shape, params, operation.name)
-        if wrong:
-            raise ViolationError(f"request {service}.{operation.name}: {'; '.join(wrong)}")
+        broken = _check(operation.input_shape, params, f"request {service}.{operation.name}")
         if broken:
             raise ServiceError(
                 CONSTRAINT_ERRORS[service],
@@ -150,10 +149,11 @@ class Wire:
         shape = call.operation.output_shape
         if shape is None:
             return b""
-        wrong, broken = _problems(shape, result, call.name)
-        if wrong or broken:
-            raise ViolationError(f"answer {call.service}.{call.name}: {'; '.join(wrong + broken)}")
-        return json.dumps(_plain(result)).encode()
+        answer = _plain(result)
+        broken = _check(shape, answer, f"answer {call.service}.{call.name}")
+        if broken:
+            raise ViolationError("; ".join(broken))
+        return json.dumps(answer).encode()
 
 
 def encode_error(service: str, error: ServiceError) -> tuple[bytes, dict[str, str]]:
@@ -192,69 +192,45 @@ def _plain(value: Any) -> Any:
     return value.timestamp() if isinstance(value, datetime) else value
 
 
-def _problems(shape: Shape | None, value: Any, path: str) -> tuple[list[str], list[str]]:
-    """Return two lists of problems: members that do not fit the model, and broken constraints."""
-    wrong: list[str] = []
-    broken: list[str] = []
+def _check(shape: Shape | None, value: Mapping[str, Any], name: str) -> list[str]:
+    """Return the constraints of the model that a request or an answer breaks.
+
+    Raises:
+        ViolationError: Members are missing or unknown, or have other types.
+    """
     if shape is None:
-        return ([f"{path}: takes nothing"] if value else []), broken
-    _check(shape, value, path, wrong, broken)
-    return wrong, broken
+        if value:
+            raise ViolationError(f"{name}: takes nothing")
+        return []
+    report = ParamValidator().validate(value, shape)
+    if report.has_errors():
+        raise ViolationError(f"{name}: {report.generate_report()}")
+    return list(_broken(shape, value, name))
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "structure": (Mapping,),
-    "map": (Mapping,),
-    "list": (list, tuple),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "long": (int,),
-    "float": (int, float),
-    "double": (int, float),
-    "timestamp": (int, float, datetime),
-}
-
-
-def _check(shape: Any, value: Any, path: str, wrong: list[str], broken: list[str]) -> None:
+def _broken(shape: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield the constraints that the SDK does not check: sizes, enumerations and patterns."""
     kind = shape.type_name
-    fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    if not fits:
-        wrong.append(f"{path}: {kind} expected, got {value!r:.80}")
-        return
+    limits = shape.metadata
     if kind == "structure":
-        given = {name: item for name, item in value.items() if item is not None}
-        missing = sorted(set(shape.required_members) - given.keys())
-        wrong.extend(f"{path}.{name}: missing" for name in missing)
-        for name, item in given.items():
-            if name in shape.members:
-                _check(shape.members[name], item, f"{path}.{name}", wrong, broken)
-            else:
-                wrong.append(f"{path}.{name}: no such member")
+        for name, item in value.items():
+            yield from _broken(shape.members[name], item, f"{path}.{name}")
     elif kind == "list":
-        _check_range(shape, len(value), path, "items", broken)
         for i, item in enumerate(value):
-            _check(shape.member, item, f"{path}[{i}]", wrong, broken)
+            yield from _broken(shape.member, item, f"{path}[{i}]")
     elif kind == "map":
-        _check_range(shape, len(value), path, "entries", broken)
         for key, item in value.items():
-            _check(shape.key, key, f"{path} (key)", wrong, broken)
-            _check(shape.value, item, f"{path}[{key}]", wrong, broken)
+            yield from _broken(shape.key, key, f"{path} (key)")
+            yield from _broken(shape.value, item, f"{path}[{key}]")
     elif kind == "string":
-        _check_range(shape, len(value), path, "characters", broken)
         if shape.enum and value not in shape.enum:
-            broken.append(f"Value '{value:.80}' at '{path}' must be one of its enumeration")
-        pattern = shape.metadata.get("pattern")
-        if pattern and not _matches(pattern, value):
-            broken.append(f"Value '{value:.80}' at '{path}' must satisfy pattern: {pattern}")
-    elif kind in ("integer", "long", "float", "double"):
-        _check_range(shape, value, path, "", broken)
-
-
-def _check_range(shape: Any, size: float, path: str, unit: str, broken: list[str]) -> None:
-    low, high = shape.metadata.get("min"), shape.metadata.get("max")
-    if (low is not None and size < low) or (high is not None and size > high):
-        broken.append(f"'{path}' has {size} {unit}, allowed: {low} to {high}")
+            yield f"Value '{value:.80}' at '{path}' must be one of its enumeration"
+        if "pattern" in limits and not _matches(limits["pattern"], value):
+            yield f"Value '{value:.80}' at '{path}' must satisfy pattern: {limits['pattern']}"
+    if "max" in limits:
+        size = len(value) if kind in ("string", "list", "map") else value
+        if size > limits["max"]:
+            yield f"'{path}' has {size}, allowed: {limits.get('min')} to {limits['max']}"
 
 
 def _matches(pattern: str, value: str) -> bool:

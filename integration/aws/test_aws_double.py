@@ -74,9 +74,9 @@ def test_request_that_does_not_fit_the_model_is_a_violation() -> None:
     }
     body = json.dumps({"TrainingJobName": "a", "NoSuchMember": 1})
     assert post(double, "/", body, headers) == 400
-    assert double.violations == [
-        "request sagemaker.DescribeTrainingJob: DescribeTrainingJob.NoSuchMember: no such member"
-    ]
+    [violation] = double.violations
+    assert violation.startswith("request sagemaker.DescribeTrainingJob: ")
+    assert 'Unknown parameter in input: "NoSuchMember"' in violation
     double.close()
     with pytest.raises(AssertionError):
         double.check()

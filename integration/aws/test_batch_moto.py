@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_specs import AppDef, AppState, BindMount, Resource, Role
-from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs import AppDef, BindMount, Resource, Role
 from torchx_workspace_docker.registry.credentials import credentials_for
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
-Ended = Callable[[str], DescribeAppResponse]
 
 
 @pytest.fixture
@@ -46,38 +43,17 @@ def test_mounts_and_unusual_variables(scheduler: AWSBatchScheduler, tmp_path: An
     app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
     lines = list(scheduler.log_iter(app_id, "main", should_tail=True))
     assert lines == ["from the host\n", "[] a b main\n"]
-    found = scheduler.describe(app_id)
-    assert found is not None
-    assert found.state == AppState.SUCCEEDED
-    (described,) = found.roles
-    assert (described.name, described.entrypoint, described.args) == ("main", "sh", role.args)
-    assert described.env["E"] == ""
-    assert found.ui_url is not None
-    assert "#jobs/detail/" in found.ui_url
 
 
-def test_commands_for_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:
+def test_messages_of_the_sdk_are_shown_at_the_log_level_debug_only(
+    torchx: Any, environment: dict[str, str], use_moto: Moto
+) -> None:
     environment.update(use_moto.variables)
-    words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", "--workspace", "")
-    run = torchx(
-        "run", "--wait", "--log", *words, "utils.echo", "--image", BUSYBOX, "--msg", "hello batch"
-    )
-    assert run.returncode == 0, run.stderr
-    assert "hello batch" in run.stdout + run.stderr
-    assert "Found credentials" not in run.stderr  # a log message of the SDK
-    handle = next(word for word in run.stdout.split() if word.startswith("aws_batch://"))
-    assert "Found credentials" in torchx("--log_level", "DEBUG", "status", handle).stderr
-    status = torchx("status", "-o", "json", handle)
-    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
-    assert "hello batch" in torchx("log", handle).stdout
-    assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_batch").stdout
-    running = torchx("run", *words, "utils.sh", "--image", BUSYBOX, "sleep", "100")
-    handle = next(word for word in running.stdout.split() if word.startswith("aws_batch://"))
-    assert torchx("cancel", handle).returncode == 0
-    assert torchx("wait", handle).returncode == 1
-    assert json.loads(torchx("status", "-o", "json", handle).stdout)["state"] == "CANCELLED"
-    assert torchx("delete", handle).returncode == 0
-    assert torchx("status", handle).returncode == 1
+    message = "Found credentials"
+    listed = torchx("list", "-s", "aws_batch")
+    assert listed.returncode == 0, listed.stderr
+    assert message not in listed.stderr
+    assert message in torchx("--log_level", "DEBUG", "list", "-s", "aws_batch").stderr
 
 
 def test_workspace_is_built_into_an_image(

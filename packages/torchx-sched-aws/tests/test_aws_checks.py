@@ -17,18 +17,16 @@ ARN = "arn:aws:iam::123456789012:user/me"
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[Callable[..., Stubber]]:
     """Return a function that stubs the client of a service; the stub checks each request."""
-    made = checks._client
+    clients = checks._clients()
     stubs: dict[str, Stubber] = {}
-    clients: dict[str, Any] = {}
 
     def stubbed(service: str) -> Stubber:
         if service not in stubs:
-            clients[service] = made(checks._session(), service)
-            stubs[service] = Stubber(clients[service])
+            stubs[service] = Stubber(clients.client(service))
             stubs[service].activate()
         return stubs[service]
 
-    monkeypatch.setattr(checks, "_client", lambda session, service: clients[service])
+    monkeypatch.setattr(checks, "_clients", lambda: clients)
     yield stubbed
     for one in stubs.values():
         one.assert_no_pending_responses()

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from torchx_sched_aws.client import AccessDeniedError, Clients, ExpiredCredentialsError
+from torchx_sched_aws.client import (
+    AccessDeniedError,
+    AwsError,
+    Clients,
+    ExpiredCredentialsError,
+)
 from torchx_sched_aws.cloudwatch import (
     LOG_DELAY,
     POLL_PAUSES,
     LogStream,
-    NoLogError,
-    ReplicaLog,
     _read_last,
     follow,
+    replica_lines,
     to_milliseconds,
 )
 from torchx_specs.schedulers.closing import Closing
@@ -341,11 +345,11 @@ def test_missing_stream_is_empty_and_missing_group_is_an_error(
     assert list(followed(job, clients, stream)) == []
     missing = client_error("ResourceNotFoundException", "The specified log group does not exist.")
     logs.errors.append(missing)
-    with pytest.raises(NoLogError, match=f"cannot read the log {GROUP}.*group does not exist"):
+    with pytest.raises(AwsError, match=f"cannot read the log {GROUP}.*group does not exist"):
         list(stream.lines())
     logs.errors.extend([missing] * 100)
     job = Job(lambda: job.end())
-    with pytest.raises(NoLogError):
+    with pytest.raises(AwsError, match="group does not exist"):
         list(followed(job, clients, stream))
     assert job.now >= 105
 
@@ -394,8 +398,8 @@ def test_last_lines_of_a_time_are_the_end_of_that_part(clients: Clients, logs: L
 
 def lines_of_attempts(clients: Clients, query: LogQuery) -> list[str]:
     """Read the log of an ended replica with three attempts, the second of which has no stream."""
-    log = ReplicaLog(clients, GROUP, lambda: (1.0, ["one", "none", "two"]))
-    return list(log.lines(query, Closing()))
+    streams = (1.0, ["one", "none", "two"])
+    return list(replica_lines(clients, GROUP, lambda: streams, query, Closing()))
 
 
 @pytest.mark.parametrize("follow", [False, True])

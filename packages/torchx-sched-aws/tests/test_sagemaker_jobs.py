@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
+from torchx_kit.retry import Backoff
 from torchx_sched_aws.client import AwsError
 from torchx_sched_aws.command import training_command
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
@@ -209,7 +211,14 @@ def test_cancel_of_a_job_that_just_ended_does_nothing(
     scheduler.cancel(NAME)
 
 
-def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
+def set_time(patch: pytest.MonkeyPatch, **functions: Any) -> None:
+    """Replace the functions of time between two polls of a job that stops."""
+    patch.setattr("torchx_sched_aws.sagemaker.scheduler.Backoff", partial(Backoff, **functions))
+
+
+def test_delete_stops_the_job_first(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     statuses = ["InProgress", "Stopping", "Stopped"]
     for status in statuses:
         sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus=status))
@@ -217,18 +226,18 @@ def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
             sagemaker.add_response("stop_training_job", {}, {"TrainingJobName": NAME})
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
-    AWSSageMakerScheduler("test", sagemaker.client, sleep=slept.append).delete(NAME)
+    set_time(monkeypatch, sleep=slept.append)
+    scheduler.delete(NAME)
     assert slept == [0.5, 1.0]
 
 
-def test_delete_of_a_job_that_does_not_stop_is_an_error(sagemaker: Stubber) -> None:
+def test_delete_of_a_job_that_does_not_stop_is_an_error(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
     sagemaker.add_response("stop_training_job", {})
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
-    clock = iter([0.0, 300.0]).__next__
-    scheduler = AWSSageMakerScheduler(
-        "test", sagemaker.client, sleep=lambda seconds: None, clock=clock
-    )
+    set_time(monkeypatch, sleep=lambda seconds: None, clock=iter([0.0, 300.0]).__next__)
     with pytest.raises(AwsError, match="still Stopping after 300 seconds"):
         scheduler.delete(NAME)
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hmac
 import http.client
 import os
+import re
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
 import urllib.error
 import urllib.request
 from argparse import ArgumentTypeError
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -120,9 +120,10 @@ def register(
             management API cannot be reached or returns an error.
     """
     api = _check_address(management_api)
-    name = f"{params.get('model_name') or 'model'}_{rand_id()}.mar"
+    stem = f"{(params.get('model_name') or 'model')[:100]}_{rand_id()}"
+    name = re.sub(r"[^\w.-]", "_", stem) + ".mar"
     host = get_routable_ip_to(api)
-    with _local_copy(model_path) as path, _serving(path, name, host, port) as url:
+    with _serving(model_path, name, host, port) as url:
         print(f"serving {model_path} at {host} for {api}", flush=True)
         return _post(f"{api}/models?{urlencode({'url': url, **params})}", api, timeout)
 
@@ -178,78 +179,51 @@ def get_routable_ip_to(addr: str) -> str:
 
 
 @contextlib.contextmanager
-def _local_copy(model_path: str) -> Iterator[str]:
-    """Yield the path of the archive on this machine; download it if it is remote."""
+def _serving(model_path: str, name: str, host: str, port: int) -> Iterator[str]:
+    """Serve the archive in a thread and yield its URL; download the archive if it is remote."""
     from .locations import Location
 
     source = Location.of(model_path)
     if source.is_folder() or not source.fs.exists(source.path):
         raise ProgramError(f"--model_path {model_path} is not a file")
-    if source.is_local:
-        yield source.path
-        return
     with tempfile.TemporaryDirectory(prefix="torchx-serve-") as folder:
-        path = os.path.join(folder, "model.mar")
-        print(f"downloading {model_path}", flush=True)
-        source.fs.get_file(source.path, path)
-        yield path
-
-
-@contextlib.contextmanager
-def _serving(path: str, name: str, host: str, port: int) -> Iterator[str]:
-    """Serve the file in a thread and yield its URL."""
-    url_path = f"/{secrets.token_urlsafe(24)}/{quote(name, safe='')}"
-    try:
-        server = _OneFileServer(host, port, path, url_path)
-    except OSError as error:
-        raise ProgramError(f"cannot listen on {host} port {port}: {error.strerror}") from None
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
-        thread.start()
+        url_path = f"{secrets.token_urlsafe(24)}/{name}"
+        path = os.path.join(folder, url_path)
+        os.mkdir(os.path.dirname(path))
+        if source.is_local:
+            os.symlink(source.path, path)
+        else:
+            print(f"downloading {model_path}", flush=True)
+            source.fs.get_file(source.path, path)
+        kind = _IPv6Server if ":" in host else ThreadingHTTPServer
         try:
-            address = f"[{host}]" if ":" in host else host
-            yield f"http://{address}:{server.server_address[1]}{url_path}"
-        finally:
-            server.shutdown()
-            thread.join()
+            server = kind((host, port), partial(_Handler, directory=folder))
+        except OSError as error:
+            raise ProgramError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        with server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+            thread.start()
+            try:
+                address = f"[{host}]" if ":" in host else host
+                yield f"http://{address}:{server.server_address[1]}/{quote(url_path)}"
+            finally:
+                server.shutdown()
+                thread.join()
 
 
-class _OneFileServer(ThreadingHTTPServer):
-    """Serves one file at one path; the response for any other path is 404."""
-
-    daemon_threads = True
-
-    def __init__(self, host: str, port: int, path: str, url_path: str) -> None:
-        self.file_path = path
-        self.url_path = url_path.encode()
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        super().__init__((host, port), _OneFileHandler)
+class _IPv6Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
 
-class _OneFileHandler(BaseHTTPRequestHandler):
-    server: _OneFileServer
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves the files below a folder; the path of a folder is not found."""
+
     server_version, sys_version = "torchx", ""
     timeout = 60  # seconds; ends the thread of an idle client
 
-    def do_GET(self) -> None:
-        self._answer(with_content=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_content=False)
-
-    def _answer(self, with_content: bool) -> None:
-        path = self.path.encode("utf-8", "replace")
-        if not hmac.compare_digest(path, self.server.url_path):
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        with open(self.server.file_path, "rb") as file:
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
-            self.end_headers()
-            if with_content:
-                shutil.copyfileobj(file, self.wfile)
+    def list_directory(self, path: str | os.PathLike[str]) -> None:
+        """Answer that the folder does not exist, because the list has the secret path."""
+        self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing, because the request line contains the secret path."""
@@ -264,13 +238,12 @@ def _post(url: str, api: str, timeout: float) -> str:
     except urllib.error.HTTPError as error:
         text = error.read().decode("utf-8", "replace").strip()
         raise ProgramError(f"{api} returned {error.code} {error.reason}: {text}") from None
-    except TimeoutError:
-        raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, TimeoutError):
-            raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
-        raise ProgramError(f"cannot reach {api}: {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None)  # of a URLError: the connection was not made
+        if isinstance(reason or error, TimeoutError):
+            raise ProgramError(f"{api} did not answer within {timeout:g} s") from None
+        if reason:
+            raise ProgramError(f"cannot reach {api}: {reason}") from None
         raise ProgramError(f"{api} closed the connection: {error}") from None
 
 

@@ -103,15 +103,6 @@ def _serve(
     token = secrets.token_urlsafe(32)
     address = f"{address_of(server, prefix)}#token={token}"
     redirect = write_redirect(address) if open_browser else ""
-
-    def ready() -> None:
-        write(address)
-        sys.stdout.flush()
-        if redirect:
-            import webbrowser
-
-            webbrowser.open(Path(redirect).as_uri())
-
     dashboard = Dashboard(Runners(), allow_actions=allow_actions)
     # The address to which the server was bound is a host name that browsers may use.
     app = make_app(dashboard, token, hosts=(host, *hosts), prefix=prefix)
@@ -121,7 +112,13 @@ def _serve(
         if redirect:
             os.unlink(redirect)
 
+    write(address)  # the socket accepts connections already
+    sys.stdout.flush()
     try:
-        serve(app, server, ready, stopping)
+        if redirect:
+            import webbrowser
+
+            webbrowser.open(Path(redirect).as_uri())
+        serve(app, server, stopping)
     except KeyboardInterrupt:  # this is how users end the command
         pass

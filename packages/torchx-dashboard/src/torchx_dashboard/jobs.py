@@ -201,7 +201,11 @@ class Jobs:
         try:
             cfg = await asyncio.to_thread(configured_options, name)
             apps = await self._runners.of(name).list(name, cfg or None)
-            self._rows[name] = await self._with_reasons(self._rows_of(name, apps))
+            journal = self._journal.by_app()
+            rows = {
+                app.app_handle: _row(name, app, journal.get((name, app.app_id))) for app in apps
+            }
+            self._rows[name] = await self._with_reasons(rows)
             state = {"state": "ok", "error": ""}
         except Exception as e:  # the page shows the error; the last known jobs stay
             kind = "error" if self.is_used(name) else "unused"
@@ -221,13 +225,6 @@ class Jobs:
         async with self._changed:
             self._schedulers[name] = state
             self._changed.notify_all()
-
-    def _rows_of(self, scheduler: str, apps: list[ListAppResponse]) -> dict[str, Row]:
-        journal = self._journal.by_app()
-        return {
-            app.app_handle: _row(scheduler, app, journal.get((scheduler, app.app_id)))
-            for app in apps
-        }
 
     async def _with_reasons(self, rows: dict[str, Row]) -> dict[str, Row]:
         """Add the reasons of waiting jobs; only a few jobs are queried at each poll."""

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import uvicorn
+
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_specs.errors import BackendError
@@ -71,27 +73,16 @@ def write_redirect(address: str) -> str:
     return path
 
 
-def serve(
-    app: Starlette,
-    server: socket.socket,
-    ready: Callable[[], object],
-    stopping: Callable[[], object],
-) -> None:
+def serve(app: Starlette, server: socket.socket, stopping: Callable[[], object]) -> None:
     """Serve an application until the process is interrupted.
 
     Args:
         app: The application.
         server: The listening socket.
-        ready: Called when the server accepts connections.
         stopping: Called when the server begins to stop.
     """
-    import uvicorn
 
     class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            ready()
-
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             stopping()
             # The thread of a scheduler that hangs would keep the process from ending.

@@ -8,6 +8,7 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from torchx_functions.app import ROLE
@@ -79,7 +80,6 @@ class Job(Generic[R]):
         self._end = ""
         self._has_started = False
         self._is_done = False
-        self._outcome: tuple[R | None, BaseException | None] | None = None
 
     @classmethod
     def from_handle(cls, handle: str, runner: Runner | None = None) -> Job[Any]:
@@ -129,7 +129,7 @@ class Job(Generic[R]):
         status = self._group.status_of(self._number)
         if status is None or status.is_terminal() or not self.done():
             return status
-        return replace(status, state=_state_after(self._settled()[1]), roles=[])
+        return replace(status, state=_state_after(self._outcome[1]), roles=[])
 
     def log(self, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's output; nothing before the job has been submitted.
@@ -229,7 +229,7 @@ class Job(Generic[R]):
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return cast("R", self._settled()[0])
+        return cast("R", self._outcome[0])
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until the job has ended; return its exception, or None if the job has a result.
@@ -242,14 +242,11 @@ class Job(Generic[R]):
         except ResultTimeoutError:
             message = f"job {self._name()} has not ended after {timeout:g} s; it continues"
             raise ResultTimeoutError(message, self.handle) from None
-        return self._settled()[1]
+        return self._outcome[1]
 
-    def _settled(self) -> tuple[R | None, BaseException | None]:
-        if self._outcome is None:
-            self._outcome = self._read_outcome()
-        return self._outcome
-
-    def _read_outcome(self) -> tuple[R | None, BaseException | None]:
+    @cached_property
+    def _outcome(self) -> tuple[R | None, BaseException | None]:
+        """The result or the exception of a job that has ended."""
         name, handle = self._name(), self.handle
         if self._group.retries:  # the known outcome may be that of an earlier attempt
             self._group.fetch(is_due=True)
@@ -261,7 +258,7 @@ class Job(Generic[R]):
         except NoResultError as e:
             message = f"the outcome of job {name} in {self.folder} cannot be read: {e}"
             return None, NoResultError(message, handle)
-        if not header.is_pickled:
+        if not data:
             message = f"job {name} failed: {one_line(header.message)}; {self._log_hint()}"
             return None, _with_traceback(RemoteError(message, handle, header.type_name), header)
         try:

@@ -53,7 +53,6 @@ class Header:
         type_name: The name of the exception's type.
         message: The message of the exception, or the reason why there is no result.
         traceback: The traceback, as text.
-        is_pickled: Whether the result or the exception follows the header.
     """
 
     ok: bool
@@ -61,7 +60,6 @@ class Header:
     type_name: str = ""
     message: str = ""
     traceback: str = ""
-    is_pickled: bool = False
 
     def to_line(self) -> bytes:
         """Return the header as one line of JSON."""
@@ -69,7 +67,7 @@ class Header:
 
 
 def split_outcome(content: bytes) -> tuple[Header, memoryview]:
-    """Return the header and the pickled data of an outcome.
+    """Return the header and the pickled result or exception of an outcome; empty without one.
 
     Raises:
         NoResultError: Another version of torchx-functions wrote the outcome.

@@ -132,7 +132,6 @@ def _call(folder: PrivateFolder, function: Any, args: Any, kwargs: Any) -> int:
         if problem:
             header.ok, header.message = False, f"the result cannot be pickled: {problem}"
             print(f"torchx_functions: {header.message}", file=sys.stderr)
-    header.is_pickled = bool(data)
     folder.write(OUTCOME, header.to_line(), data)
     return 0 if header.ok else 1
 

@@ -89,8 +89,8 @@ class LogSaver(threading.Thread):
         self._warns = warns
         self._retry_seconds = retry_seconds
         self._first_pause = first_pause
-        self._writers: dict[tuple[Stream | None, Replica], CopyWriter] = {}
-        self._read_again: dict[tuple[Stream | None, Replica], threading.Thread] = {}
+        self._writers: dict[tuple[Stream, Replica], CopyWriter] = {}
+        self._read_again: dict[tuple[Stream, Replica], threading.Thread] = {}
         self._errors: list[Exception] = []
         self._sink_error: SinkError | None = None
         self._may_lack_lines = False
@@ -131,7 +131,7 @@ class LogSaver(threading.Thread):
         # A copy can be continued only if its lines always come in the same order. If the scheduler
         # mixes the two streams in another order each time, each stream gets its own copy.
         repeats = self._runner.features(self._app_handle.partition("://")[0]).log_order
-        streams: list[Stream | None] = [None] if repeats else [Stream.STDOUT, Stream.STDERR]
+        streams = [Stream.COMBINED] if repeats else [Stream.STDOUT, Stream.STDERR]
         record = self._new_record(streams)
         self._call(record.write, self.sink.sink, self._folder)
         self._open_writers(streams)
@@ -167,27 +167,27 @@ class LogSaver(threading.Thread):
             self._call(record.write, self.sink.sink, self._folder)
             self.is_complete = True
 
-    def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
+    def _new_record(self, streams: Sequence[Stream]) -> AppRecord:
         app: AppDef | None = self._runner.describe(self._app_handle)
         roles: dict[str, int] = {} if app is None else {r.name: r.num_replicas for r in app.roles}
         for role, index in self._replicas:
             roles[role] = max(roles.get(role, 0), index + 1)
         name = app.name if app is not None else ""
-        return AppRecord(self._app_handle, name, roles, [_name(stream) for stream in streams])
+        return AppRecord(self._app_handle, name, roles, [stream.value for stream in streams])
 
-    def _open_writers(self, streams: Sequence[Stream | None]) -> None:
+    def _open_writers(self, streams: Sequence[Stream]) -> None:
         names = self._call(lambda: list(self.sink.sink.list(self._folder)))
         write = partial(self._call, self.sink.sink.write)
         read = partial(self._call, self.sink.sink.read)
         for stream in streams:
             for role, index in self._replicas:
                 folder = replica_folder(self._folder, role, index)
-                writer = CopyWriter(write, read, names, folder, _name(stream))
+                writer = CopyWriter(write, read, names, folder, stream.value)
                 self._writers[stream, (role, index)] = writer
 
     # -- reading logs from the scheduler
 
-    def _read(self, stream: Stream | None) -> None:
+    def _read(self, stream: Stream) -> None:
         try:
             with closing(self._blocks(stream, self._replicas, self._follow)) as blocks:
                 for replica, block in blocks:
@@ -199,16 +199,14 @@ class LogSaver(threading.Thread):
                         try:
                             self._writers[stream, replica].add(block)
                         except LogChangedError:
-                            self._start_again(stream, replica)
+                            key = stream, replica
+                            thread = threading.Thread(target=self._reread, args=key, daemon=True)
+                            self._read_again[key] = thread
+                            thread.start()
         except Exception as e:
             self._add_error(e)
 
-    def _start_again(self, stream: Stream | None, replica: Replica) -> None:
-        thread = threading.Thread(target=self._reread, args=(stream, replica), daemon=True)
-        self._read_again[stream, replica] = thread
-        thread.start()
-
-    def _reread(self, stream: Stream | None, replica: Replica) -> None:
+    def _reread(self, stream: Stream, replica: Replica) -> None:
         """Read the log of one replica from its beginning, for a new generation of the copy."""
         writer = self._writers[stream, replica]
         try:
@@ -228,13 +226,13 @@ class LogSaver(threading.Thread):
             self._add_error(e)
 
     def _blocks(
-        self, stream: Stream | None, replicas: Sequence[Replica], follow: bool
+        self, stream: Stream, replicas: Sequence[Replica], follow: bool
     ) -> Generator[tuple[Replica, Iterable[str] | Exception], None, None]:
         yield from self._runner.log_blocks(
             self._app_handle, replicas, should_tail=follow, streams=stream
         )
 
-    def _finish_writer(self, stream: Stream | None, replica: Replica, is_complete: bool) -> None:
+    def _finish_writer(self, stream: Stream, replica: Replica, is_complete: bool) -> None:
         writer = self._writers[stream, replica]
         try:
             writer.finish(is_complete)
@@ -292,10 +290,6 @@ class LogSaver(threading.Thread):
                 if isinstance(e, RequestError) or self._stopped.is_set():
                     raise error from e
                 backoff.pause_after(error)
-
-
-def _name(stream: Stream | None) -> str:
-    return Stream.COMBINED.value if stream is None else stream.value
 
 
 def _lines(

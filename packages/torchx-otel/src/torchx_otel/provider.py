@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from importlib.metadata import entry_points
@@ -41,9 +40,7 @@ def _from_environment() -> TracerProvider:
     exporter = make_exporter(os.environ.get(ENV_EXPORTER) or "otlp")
     if exporter is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
-    # The command ends soon after the last call: send the spans that are still in memory.
-    atexit.register(provider.shutdown)
-    return provider
+    return provider  # at the end of the process, it sends the spans that are still in memory
 
 
 def make_exporter(name: str) -> SpanExporter | None:

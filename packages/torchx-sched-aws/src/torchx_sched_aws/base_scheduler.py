@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
@@ -11,7 +12,7 @@ from torchx_kit.jobs.descriptions import listed
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.client import Clients
-from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs, ReplicaLog
+from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs, PollStreams
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDryRunInfo
@@ -61,13 +62,11 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     ) -> None:
         super().__init__(self.name, session_name)
         self._clients = Clients({self.service: client, "logs": log_client})
+        # Requests to the service.
+        self._call = partial(self._clients.call, self.service)
+        self._items = partial(self._clients.items, self.service)
         self._found: CoalescingCache[dict[str, Any]] = CoalescingCache()
         self._log_delay = log_delay
-
-    @property
-    def _client(self) -> Any:
-        """The boto3 client of the service."""
-        return self._clients.client(self.service)
 
     def close(self) -> None:
         """Close the connections to AWS; jobs keep running."""
@@ -171,9 +170,12 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Return whether TorchX submitted a job."""
 
     @abstractmethod
-    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
-        """Return the log of a replica.
+    def _log_of(
+        self, app_id: str, job: Mapping[str, Any], role_name: str, k: int
+    ) -> tuple[str, PollStreams]:
+        """Return the log group of a replica, and a function that finds the replica's streams.
 
         Raises:
-            RequestError: The role or replica does not exist.
+            UnknownReplicaError: The role or replica does not exist.
+            RequestError: The job does not send its logs to CloudWatch.
         """

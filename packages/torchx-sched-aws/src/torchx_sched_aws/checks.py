@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from torchx_kit.checks import describe_missing, error, ok, on_this_machine, warning
+from torchx_sched_aws.batch.submit import list_queues
 from torchx_sched_aws.client import (
     AccessDeniedError,
     AwsError,
+    Clients,
     ExpiredCredentialsError,
     NoCredentialsError,
     NoRegionError,
@@ -28,7 +29,6 @@ _REMEDIES: dict[type[AwsError], str] = {
     AccessDeniedError: "ask for a policy that allows this action",
     UnreachableError: "check the network, the region, HTTPS_PROXY and AWS_ENDPOINT_URL",
 }
-_ATTEMPTS = 1
 _SECONDS = 4
 
 
@@ -43,9 +43,10 @@ def check_credentials(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     except ImportError as e:
         yield error(f"boto3 cannot be imported: {e}", "run: pip install boto3")
         return
+    clients = _clients()
     try:
         with aws_errors("find the credentials"):
-            session = _session()
+            session = clients.session()
             found = session.get_credentials()
             if found is None:
                 yield error(f"boto3 {library}: no AWS credentials are configured", _LOG_IN)
@@ -55,8 +56,7 @@ def check_credentials(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         if not region:
             yield error("no AWS region is configured", _SET_REGION)
             return
-        with aws_errors("check the credentials"):
-            identity = _client(session, "sts").get_caller_identity()
+        identity = clients.call("sts", "get_caller_identity", "check the credentials")
         yield ok(f"AWS accepts the credentials of {identity['Arn']} in {region}")
     except AwsError as e:
         yield _failed(e)
@@ -81,36 +81,35 @@ def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
 
 
 def _check_service(
-    check: Callable[[Any, Mapping[str, CfgVal]], Iterator[CheckResult]],
+    check: Callable[[Clients, Mapping[str, CfgVal]], Iterator[CheckResult]],
     cfg: Mapping[str, CfgVal],
     *roles: str,
 ) -> Iterator[CheckResult]:
     """Yield the results of a check of a service, and whether IAM roles exist.
 
     Args:
-        check: Checks the service with a boto3 session and the scheduler's options.
+        check: Checks the service with boto3 clients and the scheduler's options.
         cfg: The scheduler's options.
         roles: The options that name roles.
     """
+    clients = _clients()
     try:
-        session = _session()
+        session = clients.session()
         if not session.region_name or session.get_credentials() is None:
             return  # check_credentials reports the problem
     except Exception:  # boto3 is missing, or its configuration is broken
         return
     try:
-        yield from check(session, cfg)
+        yield from check(clients, cfg)
     except AwsError as e:
         yield _failed(e)
     for option in roles:
-        yield from _check_role(session, option, str(cfg.get(option) or ""))
+        yield from _check_role(clients, option, str(cfg.get(option) or ""))
 
 
-def _check_queues(session: Any, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
+def _check_queues(clients: Clients, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
     wanted = str(cfg.get("queue") or "")
-    with aws_errors("list the job queues"):
-        pages = _client(session, "batch").get_paginator("describe_job_queues").paginate()
-        queues = [queue for page in pages for queue in page["jobQueues"]]
+    queues = list(list_queues(clients))
     found = [q for q in queues if wanted in ("", q["jobQueueName"], q["jobQueueArn"])]
     problems = [
         f"job queue {queue['jobQueueName']} is {queue['state']} and {queue['status']}"
@@ -131,17 +130,16 @@ def _check_queues(session: Any, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResu
         yield warning("the account has no job queue in this region", remedy)
 
 
-def _check_training_jobs(session: Any, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
-    with aws_errors("list training jobs"):
-        _client(session, "sagemaker").list_training_jobs(MaxResults=1)
+def _check_training_jobs(clients: Clients, cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
+    clients.call("sagemaker", "list_training_jobs", "list training jobs", MaxResults=1)
     yield ok("training jobs can be listed")
 
 
-def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
+def _check_role(clients: Clients, option: str, role: str) -> Iterator[CheckResult]:
     """Yield whether an IAM role exists.
 
     Args:
-        session: The boto3 session.
+        clients: The boto3 clients to use.
         option: The option that names the role.
         role: Name or ARN of the role; if it is empty, yield nothing.
     """
@@ -149,8 +147,7 @@ def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
         return
     name = role.rpartition("/")[2]
     try:
-        with aws_errors(f"read role {name}"):
-            _client(session, "iam").get_role(RoleName=name)
+        clients.call("iam", "get_role", f"read role {name}", RoleName=name)
         yield ok(f"option {option}: role {name} exists")
     except AccessDeniedError as e:
         yield warning(e, "ask for iam:GetRole, if this check shall tell whether the role exists")
@@ -164,20 +161,7 @@ def _failed(problem: AwsError) -> CheckResult:
     return error(problem, _REMEDIES.get(type(problem), unknown))
 
 
-def _session() -> Any:
-    from boto3.session import Session
-
-    return Session()
-
-
-def _client(session: Any, service: str) -> Any:
-    from botocore.config import Config
-
-    return session.client(
-        service,
-        config=Config(
-            retries={"total_max_attempts": _ATTEMPTS},
-            connect_timeout=on_this_machine(_SECONDS),
-            read_timeout=on_this_machine(_SECONDS),
-        ),
-    )
+def _clients() -> Clients:
+    seconds = on_this_machine(_SECONDS)
+    retries = {"total_max_attempts": 1}
+    return Clients(retries=retries, connect_timeout=seconds, read_timeout=seconds)

@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from torchx_kit.errors import translated_errors
@@ -119,13 +118,15 @@ class Clients:
 
     Args:
         given: Clients to use instead of new ones, by service name.
+        config: Arguments of the SDK's ``Config``, in place of the defaults of this class.
 
     Attributes:
         log_requests: The rate limit of requests for log events, which all replicas share.
     """
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, given: Mapping[str, Any] | None = None, **config: Any) -> None:
         self._given = {name: client for name, client in (given or {}).items() if client is not None}
+        self._config = config
         self._made: dict[str, Any] = {}
         self._session: Any = None
         self._lock = threading.RLock()
@@ -145,6 +146,56 @@ class Clients:
                 self._made[service] = client
             return client
 
+    def call(
+        self,
+        service: str,
+        operation: str,
+        action: str,
+        expected: Callable[[AwsError], bool] | None = None,
+        **parameters: Any,
+    ) -> Any:
+        """Make a request, and return the answer.
+
+        Args:
+            service: Name of the service, such as ``batch``.
+            operation: Name of the client's method, such as ``describe_jobs``.
+            action: Text after "cannot" in error messages, such as "list the job queues".
+            expected: Returns whether an error is no error for the caller. The result is then None.
+            **parameters: The parameters of the request.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        with aws_errors(action, expected):
+            return getattr(self.client(service), operation)(**parameters)
+        return None
+
+    def items(
+        self,
+        service: str,
+        operation: str,
+        key: str,
+        action: str,
+        expected: Callable[[AwsError], bool] | None = None,
+        **parameters: Any,
+    ) -> Iterator[Any]:
+        """Yield the items of all pages of a list; the other arguments are those of :meth:`call`.
+
+        Args:
+            service: Name of the service.
+            operation: Name of the client's method.
+            key: The field of a page with the items.
+            action: Text after "cannot" in error messages.
+            expected: Returns whether an error ends the list without an error.
+            **parameters: The parameters of the requests.
+
+        Raises:
+            AwsError: AWS refused a request or did not answer.
+        """
+        with aws_errors(action, expected):
+            for page in self.client(service).get_paginator(operation).paginate(**parameters):
+                yield from page[key]
+
     def close(self) -> None:
         """Close the connections, except for clients that were passed to the constructor.
 
@@ -156,12 +207,16 @@ class Clients:
             with contextlib.suppress(Exception):
                 client.close()
 
-    def _new(self, service: str) -> Any:
+    def session(self) -> Any:
+        """Return the session of all clients, which has the credentials and the services' models."""
         from boto3.session import Session
+
+        self._session = self._session or Session()
+        return self._session
+
+    def _new(self, service: str) -> Any:
         from botocore.config import Config
 
-        # The clients share a session, because it has the credentials and the services' models.
-        self._session = self._session or Session()
         # In the SDK, these settings would override the user's environment variables, so leave out
         # a setting whose variable is set.
         settings = (
@@ -169,14 +224,15 @@ class Clients:
             ("AWS_MAX_ATTEMPTS", "total_max_attempts", ATTEMPTS),
         )
         retries = {name: value for key, name, value in settings if key not in os.environ}
-        config = Config(
-            retries=retries or None,
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            max_pool_connections=CONNECTIONS,
-            user_agent_extra=f"torchx/{__version__}",
-        )
-        client = self._session.client(service, config=config)
+        config = {
+            "retries": retries or None,
+            "connect_timeout": _CONNECT_SECONDS,
+            "read_timeout": _READ_SECONDS,
+            "max_pool_connections": CONNECTIONS,
+            "user_agent_extra": f"torchx/{__version__}",
+            **self._config,
+        }
+        client = self.session().client(service, config=Config(**config))
         client.meta.events.register_first(f"needs-retry.{service}", _give_up_unreachable)
         return client
 
@@ -197,25 +253,22 @@ def _give_up_unreachable(
         raise caught_exception
 
 
-def aws_errors(action: str) -> AbstractContextManager[None]:
-    """Return a context manager that translates the SDK's errors to :class:`AwsError`.
+@contextlib.contextmanager
+def aws_errors(action: str, expected: Callable[[AwsError], bool] | None = None) -> Iterator[None]:
+    """Translate the SDK's errors in the ``with`` block to :class:`AwsError`.
 
     Args:
         action: Text after "cannot" in error messages, for example "list the job queues".
+        expected: Returns whether to log an error instead of raising it.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
     """
-    return translated_errors(lambda error: translate_error(error, action))
-
-
-@contextlib.contextmanager
-def suppressing(is_expected: Callable[[AwsError], bool]) -> Iterator[None]:
-    """Suppress the errors of AWS for which ``is_expected`` returns True, and log them."""
     try:
-        yield
+        with translated_errors(lambda error: translate_error(error, action)):
+            yield
     except AwsError as e:
-        if not is_expected(e):
+        if expected is None or not expected(e):
             raise
         logger.debug("%s", e)
 

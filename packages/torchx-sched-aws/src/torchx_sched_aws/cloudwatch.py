@@ -6,11 +6,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchx_kit.logs.lines import attempt_mark, filter_regex, split_lines
 from torchx_kit.retry import Backoff
@@ -22,8 +21,8 @@ from torchx_sched_aws.client import (
     NoCredentialsError,
     ThrottledError,
     UnreachableError,
-    aws_errors,
 )
+from torchx_sched_aws.limits import without_unset
 from torchx_sched_aws.model_limits import GET_LOG_EVENTS
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
@@ -43,12 +42,15 @@ LOG_DELAY = 5.0
 MAX_OUTAGE = 300.0
 
 _MILLISECOND = 1_000_000
+# The error code for a missing log stream or log group.
+_NOT_FOUND = "ResourceNotFoundException"
+
+#: Queries the job of a replica. It returns the replica's end in seconds since 1970, or None while
+#: the replica may still log lines, and the names of the replica's log streams in the order of its
+#: attempts. A later call may leave out names of an earlier call.
+PollStreams: TypeAlias = Callable[[], tuple[float | None, Iterable[str]]]
 
 logger = logging.getLogger(__name__)
-
-
-class NoLogError(AwsError):
-    """The log group does not exist."""
 
 
 class LogStream:
@@ -95,16 +97,15 @@ class LogStream:
         """Yield the unread lines, each with its newline.
 
         Raises:
-            NoLogError: The log group does not exist.
-            AwsError: AWS refused the request or did not answer. The next call continues with the
-                first unread line.
+            AwsError: The log group does not exist, AWS refused the request or did not answer. The
+                next call continues with the first unread line.
         """
         if self._until <= self._since:
             return
         skip = self._last_count if self._token is None else 0
         while True:
             try:
-                page = self._page()
+                page = self._page(self._token)
             except AwsError as e:
                 # A token expires after 24 hours.
                 if e.code != "InvalidParameterException" or self._token is None:
@@ -139,8 +140,7 @@ class LogStream:
             last: Maximum number of lines.
 
         Raises:
-            NoLogError: The log group does not exist.
-            AwsError: AWS refused the request or did not answer.
+            AwsError: The log group does not exist, AWS refused the request or did not answer.
         """
         if self._until <= self._since:
             return []
@@ -152,7 +152,7 @@ class LogStream:
         # Continue until all events with the time of the newest event are counted, too: if the
         # forward token expires, the next read starts at that time and skips the counted events.
         while len(found) < last or not is_earlier:
-            page = self._page(backward=True, token=token, limit=max(last, 1))
+            page = self._page(token, backward=True, limit=max(last, 1))
             forward = forward or page.get("nextForwardToken")
             for event in reversed(page["events"]):
                 if self._last_time < 0:
@@ -179,45 +179,37 @@ class LogStream:
         return now * 1000 >= self._until
 
     def _page(
-        self, *, backward: bool = False, token: str | None = None, limit: int = PAGE_SIZE
+        self, token: str | None, *, backward: bool = False, limit: int = PAGE_SIZE
     ) -> dict[str, Any]:
-        """Return the next page of the stream.
+        """Return a page of the stream; it has no events if the stream does not exist.
 
         Args:
-            backward: Read from the end of the stream, instead of after the previous page.
-            token: The token of the next page backwards; None for the newest events.
+            token: The token of the page; None begins at the last known event, or backwards at the
+                newest event.
+            backward: Whether the next page has older events.
             limit: Maximum number of events.
         """
-        parameters: dict[str, Any] = {
-            "logGroupName": self.group,
-            "logStreamName": self.stream,
-            "startFromHead": not backward,
-            "limit": min(limit, PAGE_SIZE),
-        }
-        if not backward:
-            token = self._token
-        if token is not None:
-            parameters["nextToken"] = token
-        elif backward:
-            self._start = self._since
-        else:
-            self._start = max(self._since, self._last_time)
-        if self._start > 0:
-            parameters["startTime"] = self._start
-        if self._until < inf:
-            parameters["endTime"] = self._until
-        try:
-            with aws_errors(f"read the log {self.group} {self.stream}"):
-                client = self._clients.client("logs")
-                self._clients.log_requests.wait()
-                page: dict[str, Any] = client.get_log_events(**parameters)
-        except AwsError as e:
-            if e.code != "ResourceNotFoundException":
-                raise
-            if "group" in str(e.__cause__):
-                raise NoLogError(str(e), e.code) from e
-            return {"events": []}
-        return page
+        if token is None:
+            self._start = self._since if backward else max(self._since, self._last_time)
+        self._clients.log_requests.wait()
+        page: dict[str, Any] | None = self._clients.call(
+            "logs",
+            "get_log_events",
+            f"read the log {self.group} {self.stream}",
+            _is_missing_stream,
+            **without_unset(
+                {
+                    "logGroupName": self.group,
+                    "logStreamName": self.stream,
+                    "startFromHead": not backward,
+                    "limit": min(limit, PAGE_SIZE),
+                    "nextToken": token,
+                    "startTime": self._start if self._start > 0 else None,
+                    "endTime": self._until if self._until < inf else None,
+                }
+            ),
+        )
+        return page or {"events": []}
 
 
 def _event_lines(event: Mapping[str, Any]) -> list[str]:
@@ -251,9 +243,8 @@ def follow(
         max_outage: How long to retry transient errors, in seconds.
 
     Raises:
-        NoLogError: The job has ended, or the end of the requested time has passed, and the log
-            group does not exist.
-        AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
+        AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``. A
+            log group may not exist before the end of the job or of the requested time.
     """
     shortest, longest = POLL_PAUSES
     left = longest
@@ -283,8 +274,9 @@ def follow(
                 for line in chain.from_iterable(stream.lines() for stream in streams):
                     backoff.reset()
                     yield line
-            except NoLogError:  # the first job of an account creates the log group
-                if done:
+            except AwsError as e:
+                # The first job of an account creates the log group.
+                if done or e.code != _NOT_FOUND:
                     raise
         except AwsError as e:
             if not _is_transient(e):
@@ -326,66 +318,53 @@ class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
         job = scheduler.find_job(app_id)
         if job is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        lines = scheduler._log(app_id, job, role, k).lines(query, closing, scheduler._log_delay)
+        group, poll = scheduler._log_of(app_id, job, role, k)
+        lines = replica_lines(scheduler._clients, group, poll, query, closing, scheduler._log_delay)
         return filter_regex(query.regex, lines) if query.regex else lines
 
 
-@dataclass(frozen=True)
-class ReplicaLog:
-    """The log of one replica: one log stream for each attempt.
+def replica_lines(
+    clients: Clients,
+    group: str,
+    poll: PollStreams,
+    query: LogQuery,
+    closing: Closing,
+    log_delay: float = LOG_DELAY,
+) -> Iterator[str]:
+    """Yield the lines of one replica, each with its newline.
 
-    Attributes:
+    Args:
         clients: The boto3 clients to use.
         group: Name of the log group.
-        poll: Function that queries the job. It returns the replica's end in seconds since 1970, or
-            None while the replica may still log lines, and the names of the replica's log streams
-            in the order of its attempts. A later call may leave out names of an earlier call.
+        poll: Finds the replica's log streams.
+        query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
+        closing: Ends a followed log when the scheduler is closed.
+        log_delay: How long the last log lines may take to arrive after the replica's end, in
+            seconds.
+
+    Raises:
+        AwsError: The log group does not exist, AWS refused a request, or did not answer for several
+            minutes.
     """
+    known: dict[str, LogStream] = {}
 
-    clients: Clients
-    group: str
-    poll: Callable[[], tuple[float | None, Iterable[str]]]
+    def poll_known() -> tuple[float | None, list[LogStream]]:
+        ended, names = poll()
+        for name in names:
+            if name not in known:
+                has_mark = known and query.attempts and query.regex is None
+                mark = attempt_mark(len(known) + 1) if has_mark else ""
+                known[name] = LogStream(clients, group, name, query.since, query.until, mark)
+        return ended, list(known.values())
 
-    def lines(
-        self, query: LogQuery, closing: Closing, log_delay: float = LOG_DELAY
-    ) -> Iterator[str]:
-        """Yield the lines, each with its newline.
-
-        Args:
-            query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
-            closing: Ends a followed log when the scheduler is closed.
-            log_delay: How long the last log lines may take to arrive after the replica's end, in
-                seconds.
-
-        Raises:
-            NoLogError: The log group does not exist.
-            AwsError: AWS refused a request, or did not answer for several minutes.
-        """
-        known: dict[str, LogStream] = {}
-
-        def poll() -> tuple[float | None, list[LogStream]]:
-            ended, names = self.poll()
-            for name in names:
-                if name not in known:
-                    has_mark = known and query.attempts and query.regex is None
-                    known[name] = LogStream(
-                        self.clients,
-                        self.group,
-                        name,
-                        query.since,
-                        query.until,
-                        attempt_mark(len(known) + 1) if has_mark else "",
-                    )
-            return ended, list(known.values())
-
-        if query.last is not None:
-            yield from _read_last(poll()[1], query.last, query.should_tail)
-        if query.should_tail:
-            lines = follow(self.clients, poll, closing.sleep, log_delay=log_delay)
-            yield from closing.until_closed(lines)
-        elif query.last is None:
-            for stream in poll()[1]:
-                yield from stream.lines()
+    if query.last is not None:
+        yield from _read_last(poll_known()[1], query.last, query.should_tail)
+    if query.should_tail:
+        lines = follow(clients, poll_known, closing.sleep, log_delay=log_delay)
+        yield from closing.until_closed(lines)
+    elif query.last is None:
+        for stream in poll_known()[1]:
+            yield from stream.lines()
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
@@ -408,8 +387,8 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
             found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
             if stream.has_begun:
                 stream.mark = ""
-    except NoLogError:
-        if not follow:
+    except AwsError as e:
+        if not follow or e.code != _NOT_FOUND:
             raise
     return [line for lines in reversed(found) for line in lines]
 
@@ -418,6 +397,11 @@ def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
     """Convert a datetime (local time if it has no time zone) to milliseconds since 1970."""
     nanoseconds = to_nanoseconds(when)
     return -(-nanoseconds // _MILLISECOND) if round_up else nanoseconds // _MILLISECOND
+
+
+def _is_missing_stream(error: AwsError) -> bool:
+    """Return whether an error means that a stream of an existing log group does not exist."""
+    return error.code == _NOT_FOUND and "group" not in str(error.__cause__)
 
 
 def _is_transient(error: AwsError) -> bool:

@@ -66,7 +66,7 @@ def limit_problems(value: object, path: str, name: str) -> Iterator[str]:
     if isinstance(value, str):
         # Values of maps and tags may be secrets.
         shown = name if path.endswith(("{value}", ".Value")) else f"{name} '{value:.60}'"
-        yield from _text_problems(value, shown, limit)
+        yield from text_problems(value, shown, limit)
     elif isinstance(value, int):
         yield from range_problems(value, name, limit)
     elif isinstance(value, (list, Mapping)):
@@ -114,7 +114,14 @@ def range_problems(value: int, name: str, limit: Mapping[str, int]) -> Iterator[
         )
 
 
-def _text_problems(text: str, shown: str, limit: Mapping[str, Any]) -> Iterator[str]:
+def text_problems(text: str, shown: str, limit: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a text does not fit a limit.
+
+    Args:
+        text: The text.
+        shown: What messages call the text.
+        limit: The limit: the valid ``values``, the ``max`` length and the ``pattern``.
+    """
     values = limit.get("values", (text,))
     if text not in values:
         hint = nearest(text, values)

@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.getoption("--torchx-report")
     # In a worker process of pytest-xdist, the main process collects the results.
     if folder and not hasattr(config, "workerinput"):
-        from torchx_testing.site.suite_reports import SuiteReports
+        from torchx_testing.site.results import SuiteReports
 
         config.pluginmanager.register(SuiteReports(folder), "torchx-suite-reports")
 

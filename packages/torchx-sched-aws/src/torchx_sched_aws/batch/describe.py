@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
+from torchx_kit.role_checks import check_replica
 from torchx_sched_aws.batch.attempts import LAST, attempt_statuses, is_last, split_attempt_command
 from torchx_sched_aws.batch.options import INSTANCE_TYPE
 from torchx_sched_aws.batch.request import (
@@ -27,6 +28,7 @@ from torchx_sched_aws.batch.states import (
 from torchx_sched_aws.client import console_url
 from torchx_sched_aws.command import read_batch_command
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -36,6 +38,8 @@ from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: Role name if the container has no variable with the role's name.
 DEFAULT_ROLE_NAME = "node"
+#: Log group of jobs that do not set one.
+LOG_GROUP = "/aws/batch/job"
 # An ARN ends with the secret's name, a hyphen and six characters. In a job definition, a JSON key
 # may follow the ARN.
 _SECRET_ARN = re.compile(
@@ -134,6 +138,41 @@ def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role
         resource=resource,
         mounts=list(_mounts(container)),
     )
+
+
+def find_node(job: Mapping[str, Any], role_name: str, k: int) -> tuple[int, dict[str, Any]]:
+    """Return the index of a replica's node, and the container properties of its role.
+
+    Raises:
+        UnknownReplicaError: The role or replica does not exist.
+    """
+    roles = read_roles(job)
+    replicas = {role.name: role.num_replicas for role in roles}
+    check_replica(str(job["jobName"]), replicas, role_name, k)
+    index = list(replicas).index(role_name)
+    first = sum(role.num_replicas for role in roles[:index])
+    return first + k, container_properties(job)[index]
+
+
+def log_group(container: Mapping[str, Any]) -> str:
+    """Return the log group of containers.
+
+    Raises:
+        RequestError: The containers do not send their logs to CloudWatch.
+    """
+    logs = container.get("logConfiguration") or {}
+    driver = logs.get("logDriver") or "awslogs"
+    if driver != "awslogs":
+        raise RequestError(
+            f"the job's log driver is '{driver}'; only logs in CloudWatch ('awslogs') can be read"
+        )
+    return str((logs.get("options") or {}).get("awslogs-group") or LOG_GROUP)
+
+
+def log_streams(node: Mapping[str, Any]) -> list[str]:
+    """Return the names of a node's log streams, one for each attempt."""
+    containers = [one.get("container") or {} for one in (*(node.get("attempts") or ()), node)]
+    return [str(c["logStreamName"]) for c in containers if c.get("logStreamName")]
 
 
 def _secrets(container: Mapping[str, Any]) -> dict[str, str]:

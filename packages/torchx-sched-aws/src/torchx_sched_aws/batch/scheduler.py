@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -27,8 +27,7 @@ from torchx_sched_aws.batch.arrays import (
     deleted_tag,
 )
 from torchx_sched_aws.batch.attempts import requeue_problems
-from torchx_sched_aws.batch.describe import describe
-from torchx_sched_aws.batch.logs import replica_log
+from torchx_sched_aws.batch.describe import describe, find_node, log_group, log_streams
 from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, queue_name, request_problems
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX, BatchJob, make_request
 from torchx_sched_aws.batch.states import (
@@ -37,18 +36,13 @@ from torchx_sched_aws.batch.states import (
     TAG_DELETED,
     WAITING,
     definition_name,
+    ended_at,
     job_state,
     was_deleted,
 )
 from torchx_sched_aws.batch.submit import list_queues, submit
-from torchx_sched_aws.client import (
-    AwsError,
-    aws_errors,
-    is_client_error,
-    is_denied,
-    suppressing,
-)
-from torchx_sched_aws.cloudwatch import LOG_DELAY, ReplicaLog
+from torchx_sched_aws.client import AccessDeniedError, AwsError, is_client_error, is_denied
+from torchx_sched_aws.cloudwatch import LOG_DELAY, POLL_PAUSES, PollStreams
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import is_terminal
@@ -162,8 +156,21 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         others = given if isinstance(given, list) else []
         return {**cfg, "depends_on": [*others, str(job["jobId"])]}
 
-    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
-        return replica_log(self, app_id, job, role_name, k)
+    def _log_of(
+        self, app_id: str, job: Mapping[str, Any], role_name: str, k: int
+    ) -> tuple[str, PollStreams]:
+        index, container = find_node(job, role_name, k)
+
+        def poll() -> tuple[float | None, list[str]]:
+            # Followers of the same job share the requests. Request the job first: its description
+            # must not be newer than the node's.
+            job = self.find_job(app_id, POLL_PAUSES[0])
+            if job is None:  # the job was deleted, or Batch has removed it
+                return 0.0, []
+            node = self.nodes(job, POLL_PAUSES[0]).get(index) or {}
+            return ended_at(job, node), log_streams(node)
+
+        return log_group(container), poll
 
     def submit_request(self, request: BatchJob) -> str:
         """Submit a job and return the app id.
@@ -185,15 +192,13 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _end(self, job: Mapping[str, Any], reason: str = CANCELLED) -> None:
         if is_terminal(job_state(job)):
             return
-        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
-        while True:
+        action = f"end the job {job['jobName']}"
+        for pause in (*(_CREATION_PAUSES if child_index(job) is not None else ()), None):
             try:
                 # TerminateJob also cancels a job that has not started.
-                with aws_errors(f"end the job {job['jobName']}"):
-                    self._client.terminate_job(jobId=job["jobId"], reason=reason)
+                self._call("terminate_job", action, jobId=job["jobId"], reason=reason)
                 return
             except AwsError as e:
-                pause = next(pauses, None)
                 if pause is None or not is_client_error(e):
                     raise
                 time.sleep(pause)
@@ -211,16 +216,20 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         whole = job if child_index(job) is None else self._mark_child_as_deleted(job)
         if whole is None:  # the array job has other children
             return
-        with aws_errors(f"mark {app_id} as deleted"):
-            self._client.tag_resource(resourceArn=whole["jobArn"], tags={TAG_DELETED: "true"})
-        definition, is_used = str(whole["jobDefinition"]), True
-        with suppressing(is_denied):  # without the permission to list jobs, keep the definition
+        action = f"mark {app_id} as deleted"
+        tags = {TAG_DELETED: "true"}
+        self._call("tag_resource", action, resourceArn=whole["jobArn"], tags=tags)
+        definition = str(whole["jobDefinition"])
+        try:
             is_used = self._is_definition_used(definition, str(whole["jobId"]))
+        except AccessDeniedError:  # without the permission to list jobs, keep the definition
+            return
         if not is_used:
             # Another client may have deregistered the definition.
             action = f"deregister the job definition {definition}"
-            with suppressing(is_client_error), aws_errors(action):
-                self._client.deregister_job_definition(jobDefinition=definition)
+            self._call(
+                "deregister_job_definition", action, is_client_error, jobDefinition=definition
+            )
 
     def _find_job(self, app_id: str) -> dict[str, Any] | None:
         """Return the job of an app, or None if the job is missing or deleted.
@@ -248,10 +257,11 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         if (array.get("container") or {}).get("command"):
             return array
         arn = array["jobDefinition"]
-        with suppressing(is_denied), aws_errors(f"describe the job definition {arn}"):
-            found = self._client.describe_job_definitions(jobDefinitions=[arn])
-            return {**array, "container": found["jobDefinitions"][0]["containerProperties"]}
-        return array
+        action = f"describe the job definition {arn}"
+        found = self._call("describe_job_definitions", action, is_denied, jobDefinitions=[arn])
+        if found is None:
+            return array
+        return {**array, "container": found["jobDefinitions"][0]["containerProperties"]}
 
     def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield a description of each child of an array job, except for deleted children."""
@@ -282,11 +292,12 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             if index in deleted:
                 return array if len(deleted) == array_size(array) else None
             # Another client may change the tag at the same time, so the next iteration checks it.
-            with aws_errors(f"mark {child['jobName']} as deleted"):
-                self._client.tag_resource(
-                    resourceArn=array["jobArn"],
-                    tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
-                )
+            self._call(
+                "tag_resource",
+                f"mark {child['jobName']} as deleted",
+                resourceArn=array["jobArn"],
+                tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
+            )
         return None
 
     def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -294,8 +305,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         found = {}
         for start in range(0, len(ids), MAX_DESCRIBED):
             chunk = list(ids[start : start + MAX_DESCRIBED])
-            with aws_errors(f"describe the job {chunk[0]}"):
-                answer = self._client.describe_jobs(jobs=chunk)
+            answer = self._call("describe_jobs", f"describe the job {chunk[0]}", jobs=chunk)
             found.update({str(job["jobId"]): job for job in answer["jobs"]})
         return found
 
@@ -328,21 +338,28 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             return None
         queue, name = parsed.groups()
         query = {"name": "JOB_NAME", "values": [name]}
-        ids: list[str] = []
-        with suppressing(is_client_error):  # the queue does not exist
-            ids = [
-                str(job["jobId"]) for job in self._summaries(queue, query) if job["jobName"] == name
-            ]
+        # Without the queue, there are no jobs.
+        jobs = self._summaries(queue, query, is_client_error)
+        ids = [str(job["jobId"]) for job in jobs if job["jobName"] == name]
         if len(ids) > 1:
             own = {job_id for job_id, job in self.described(ids).items() if self._is_own(job)}
             ids = [job_id for job_id in ids if job_id in own] or ids
         return ids[0] if ids else None
 
-    def _summaries(self, queue: str, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-        with aws_errors(f"list the jobs of the queue {queue}"):
-            pages = self._client.get_paginator("list_jobs")
-            for page in pages.paginate(jobQueue=queue, filters=[query]):
-                yield from page["jobSummaryList"]
+    def _summaries(
+        self,
+        queue: str,
+        query: dict[str, Any],
+        expected: Callable[[AwsError], bool] | None = None,
+    ) -> Iterator[Mapping[str, Any]]:
+        return self._items(
+            "list_jobs",
+            "jobSummaryList",
+            f"list the jobs of the queue {queue}",
+            expected,
+            jobQueue=queue,
+            filters=[query],
+        )
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the jobs that TorchX submitted, grouped by queue, the newest of a queue first.

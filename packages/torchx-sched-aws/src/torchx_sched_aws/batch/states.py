@@ -134,6 +134,21 @@ def time_of(job: Mapping[str, Any], name: str) -> datetime | None:
     return None if milliseconds is None else moment(milliseconds / 1000)
 
 
+def ended_at(job: Mapping[str, Any], node: Mapping[str, Any]) -> float | None:
+    """Return the end of a node in seconds since 1970, or None while the node may still run.
+
+    Return 0.0 if the node has ended at an unknown time.
+    """
+    last = job
+    if not is_terminal(job_state(job)):
+        # An ended node starts again if the job is retried.
+        is_retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
+        if is_retried or not is_terminal(job_state(node)):
+            return None
+        last = node
+    return float(last.get("stoppedAt") or 0) / 1000
+
+
 def state_reason(job: Mapping[str, Any]) -> str:
     """Return why a job or node is in its state; an empty string if Batch gives no reason."""
     state = job_state(job)

@@ -16,10 +16,8 @@ from torchx_sched_aws.client import (
     AwsError,
     Clients,
     announced,
-    aws_errors,
     is_client_error,
     is_denied,
-    suppressing,
 )
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.secrets import parse_secret
@@ -59,25 +57,24 @@ def check_queue(clients: Clients, job: BatchJob) -> None:
         AwsError: AWS refused the request or did not answer.
     """
     name = queue_name(job.queue)
-    batch = clients.client("batch")
-    found: dict[str, Any] | None = None
-    with suppressing(is_denied), aws_errors(f"describe the queue {name}"):
-        found = batch.describe_job_queues(jobQueues=[job.queue])
+    action = f"describe the queue {name}"
+    found = clients.call("batch", "describe_job_queues", action, is_denied, jobQueues=[job.queue])
     if found is None:
         return
     if not found["jobQueues"]:
         names = [queue["jobQueueName"] for queue in list_queues(clients)]
+        region = clients.client("batch").meta.region_name
         raise RequestError(
-            f"option queue: job queue '{job.queue}' does not exist in {batch.meta.region_name};"
+            f"option queue: job queue '{job.queue}' does not exist in {region};"
             f"{nearest(name, names)} queues: {', '.join(names) or '(none)'}"
         )
     queue = found["jobQueues"][0]
     order = [item["computeEnvironment"] for item in queue.get("computeEnvironmentOrder") or ()]
-    environments: list[dict[str, Any]] = []
-    if order:
-        with suppressing(is_denied), aws_errors(f"describe the compute environments of {name}"):
-            answer = batch.describe_compute_environments(computeEnvironments=order)
-            environments = answer["computeEnvironments"]
+    action = f"describe the compute environments of {name}"
+    answer = order and clients.call(
+        "batch", "describe_compute_environments", action, is_denied, computeEnvironments=order
+    )
+    environments = answer["computeEnvironments"] if answer else []
     problems = list(_queue_problems(queue, environments, job))
     if problems:
         raise RequestError(problems)
@@ -141,10 +138,8 @@ def _runs_multinode(environments: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def list_queues(clients: Clients) -> Iterator[Mapping[str, Any]]:
-    """Yield all job queues."""
-    with aws_errors("list the job queues"):
-        for page in clients.client("batch").get_paginator("describe_job_queues").paginate():
-            yield from page["jobQueues"]
+    """Return an iterator over all job queues."""
+    return clients.items("batch", "describe_job_queues", "jobQueues", "list the job queues")
 
 
 def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
@@ -154,12 +149,18 @@ def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
     """
     name = job.job_def["jobDefinitionName"]
     wanted = definition_digest(job.job_def)
-    with suppressing(is_denied), aws_errors(f"describe the job definition {name}"):
-        pages = clients.client("batch").get_paginator("describe_job_definitions")
-        for page in pages.paginate(jobDefinitionName=name, status="ACTIVE"):
-            for found in page["jobDefinitions"]:
-                if (found.get("tags") or {}).get(TAG_DIGEST) == wanted:
-                    return str(found["jobDefinitionArn"])
+    definitions = clients.items(
+        "batch",
+        "describe_job_definitions",
+        "jobDefinitions",
+        f"describe the job definition {name}",
+        is_denied,
+        jobDefinitionName=name,
+        status="ACTIVE",
+    )
+    for found in definitions:
+        if (found.get("tags") or {}).get(TAG_DIGEST) == wanted:
+            return str(found["jobDefinitionArn"])
     return None
 
 
@@ -168,8 +169,8 @@ def register_definition(clients: Clients, job: BatchJob) -> str:
     digest = {TAG_DIGEST: definition_digest(job.job_def)}
     definition = {**job.job_def, "tags": {**(job.job_def.get("tags") or {}), **digest}}
     name = definition["jobDefinitionName"]
-    with aws_errors(f"register the job definition {name}"):
-        registered = clients.client("batch").register_job_definition(**definition)
+    action = f"register the job definition {name}"
+    registered = clients.call("batch", "register_job_definition", action, **definition)
     return str(registered["jobDefinitionArn"])
 
 
@@ -182,8 +183,9 @@ def definition_digest(definition: Mapping[str, Any]) -> str:
 
 def _submit(clients: Clients, job: BatchJob, definition: str) -> str:
     action = f"submit {job.name} to the queue {queue_name(job.queue)}"
-    with announced(job.app_id), aws_errors(action):
-        submitted = clients.client("batch").submit_job(**job.submit_parameters(definition))
+    parameters = job.submit_parameters(definition)
+    with announced(job.app_id):
+        submitted = clients.call("batch", "submit_job", action, **parameters)
     return str(submitted["jobId"])
 
 
@@ -224,19 +226,20 @@ def _arn(clients: Clients, name: str) -> str:
         AwsError: AWS refused the request or did not answer.
     """
     try:
-        with aws_errors(f"describe the secret {name}"):
-            found = clients.client("secretsmanager").describe_secret(SecretId=name)
+        found = clients.call(
+            "secretsmanager",
+            "describe_secret",
+            f"describe the secret {name}",
+            lambda error: error.code == "ResourceNotFoundException",
+            SecretId=name,
+        )
     except AccessDeniedError as e:
         raise AccessDeniedError(
             f"{e}; without the permission secretsmanager:DescribeSecret, set the option secrets to"
             " VARIABLE:ARN, and remove the reference",
             e.code,
         ) from None
-    except AwsError as e:
-        if e.code != "ResourceNotFoundException":
-            raise
-        found = {"DeletedDate": None}
-    if "DeletedDate" in found:
+    if found is None or "DeletedDate" in found:
         raise RequestError(
             f"the secret '{name}' does not exist in Secrets Manager in"
             f" {clients.client('secretsmanager').meta.region_name}; create it"

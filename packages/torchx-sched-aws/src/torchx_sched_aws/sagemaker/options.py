@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_sched_aws.limits import apply_time, limit_problems, maximum, time_problems
+from torchx_sched_aws.limits import (
+    apply_time,
+    limit_problems,
+    maximum,
+    text_problems,
+    time_problems,
+)
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
 from torchx_sched_aws.tags import current_user
-from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 from torchx_specs.schedulers.request_checks import RequestRules
 
@@ -223,9 +228,7 @@ def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
             f"instance_type '{opts.instance_type}' is not an instance type of SageMaker; they begin"
             " with 'ml.', for example ml.m5.large"
         )
-    if opts.launch not in LAUNCH_MODES:
-        hint = nearest(opts.launch, LAUNCH_MODES)
-        yield f"launch '{opts.launch}' is not valid;{hint} valid values: {', '.join(LAUNCH_MODES)}"
+    yield from text_problems(opts.launch, f"launch '{opts.launch}'", {"values": LAUNCH_MODES})
     model = "InputDataConfig[].DataSource.S3DataSource.S3Uri"
     for option, place in {**PLACES, "model_uri": model}.items():
         yield from limit_problems(opts[option], place, option)

@@ -6,8 +6,7 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -15,12 +14,12 @@ from typing import Any
 
 from torchx_kit.names.limits import SAGEMAKER
 from torchx_kit.retry import Backoff
+from torchx_kit.role_checks import check_replica
 from torchx_sched_aws.base_scheduler import AwsScheduler
-from torchx_sched_aws.client import AwsError, announced, aws_errors, is_denied, suppressing
-from torchx_sched_aws.cloudwatch import LOG_DELAY, ReplicaLog
+from torchx_sched_aws.client import AwsError, announced, is_denied
+from torchx_sched_aws.cloudwatch import LOG_DELAY, POLL_PAUSES, PollStreams
 from torchx_sched_aws.model_limits import LIST_TRAINING_JOBS
-from torchx_sched_aws.sagemaker.describe import describe
-from torchx_sched_aws.sagemaker.logs import replica_log
+from torchx_sched_aws.sagemaker.describe import describe, read_role
 from torchx_sched_aws.sagemaker.options import ROLE_ARN, RULES, AWSSageMakerOpts
 from torchx_sched_aws.sagemaker.request import (
     ENV_TORCHX_ROLE_NAME,
@@ -28,6 +27,7 @@ from torchx_sched_aws.sagemaker.request import (
     make_request,
     request_problems,
 )
+from torchx_sched_aws.sagemaker.states import ended_at
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -35,6 +35,8 @@ from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
 
+#: Log group of training jobs.
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 #: Maximum number of jobs in a response.
 PAGE_SIZE: int = LIST_TRAINING_JOBS["MaxResults"]["max"]
 #: Number of jobs whose tags are requested concurrently.
@@ -72,8 +74,6 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         docker_client: Unused; kept for code written for upstream's TorchX.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
         log_delay: How long the last log lines may take to arrive after a job's end, in seconds.
-        sleep: Function that waits for a number of seconds.
-        clock: Function that returns a time in seconds.
     """
 
     name = "aws_sagemaker"
@@ -99,12 +99,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         *,
         log_client: Any = None,
         log_delay: float = LOG_DELAY,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(session_name, client, log_client, log_delay=log_delay)
-        self._sleep = sleep
-        self._clock = clock
 
     def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
         return request_problems(app, cfg)
@@ -112,8 +108,41 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
         return AppDryRunInfo(make_request(app, cfg), str)
 
-    def _log(self, app_id: str, job: Mapping[str, Any], role_name: str, k: int) -> ReplicaLog:
-        return replica_log(self, app_id, job, role_name, k)
+    def _log_of(
+        self, app_id: str, job: Mapping[str, Any], role_name: str, k: int
+    ) -> tuple[str, PollStreams]:
+        role = read_role(job)
+        check_replica(app_id, {role.name: role.num_replicas}, role_name, k)
+        prefix = f"{app_id}/algo-{k + 1}-"
+        # How many starts the job had when the log streams of all starts had been found.
+        complete_at: int | None = None
+
+        def poll() -> tuple[float | None, list[str]]:
+            nonlocal complete_at
+            # Followers of the same job share one request.
+            found = self.find_job(app_id, POLL_PAUSES[0])
+            history = [] if found is None else found.get("SecondaryStatusTransitions") or []
+            starts = [item["Status"] for item in history].count("Training")
+            ended = 0.0 if found is None else ended_at(found)
+            if ended is None and starts == complete_at:
+                return None, []
+            streams = self._clients.items(
+                "logs",
+                "describe_log_streams",
+                "logStreams",
+                f"list the log streams of {app_id}",
+                # The first job of an account creates the log group.
+                lambda e: ended is None and e.code == "ResourceNotFoundException",
+                logGroupName=LOG_GROUP,
+                logStreamNamePrefix=prefix,
+            )
+            names = sorted(str(stream["logStreamName"]) for stream in streams)
+            # A stream appears shortly after its container has started.
+            if names and len(names) >= starts:
+                complete_at = starts
+            return ended, names
+
+        return LOG_GROUP, poll
 
     def submit_request(self, request: AWSSageMakerJob) -> str:
         """Create a training job and return its name.
@@ -125,12 +154,12 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         name, parameters = request.job_name, dict(request.job_def)
         role = str(parameters.get("RoleArn") or "")
         if not ROLE_ARN.fullmatch(role):
-            with aws_errors(f"look up the IAM role '{role}'"):
-                found = self._clients.client("iam").get_role(RoleName=role)
+            action = f"look up the IAM role '{role}'"
+            found = self._clients.call("iam", "get_role", action, RoleName=role)
             parameters["RoleArn"] = found["Role"]["Arn"]
         try:
-            with announced(name), aws_errors(f"create the training job {name}"):
-                self._client.create_training_job(**parameters)
+            with announced(name):
+                self._call("create_training_job", f"create the training job {name}", **parameters)
         except AwsError as e:
             if e.code == "ResourceInUse" and self._was_created(parameters):
                 return name  # the response was lost, and the SDK repeated the request
@@ -154,10 +183,11 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     def _find_job(self, app_id: str) -> dict[str, Any] | None:
         if not SAGEMAKER.accepts(app_id):
             return None
-        with suppressing(_is_missing), aws_errors(f"describe the training job {app_id}"):
-            found: dict[str, Any] = self._client.describe_training_job(TrainingJobName=app_id)
-            return None if found["TrainingJobStatus"] == "Deleting" else found
-        return None
+        action = f"describe the training job {app_id}"
+        found: dict[str, Any] | None = self._call(
+            "describe_training_job", action, _is_missing, TrainingJobName=app_id
+        )
+        return found if found and found["TrainingJobStatus"] != "Deleting" else None
 
     def _describe_job(self, app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
         return describe(app_id, job)
@@ -175,19 +205,16 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
             AwsError: AWS refused the request or did not answer.
         """
         after = datetime.now(timezone.utc) - timedelta(days=DAYS_IN_2_WEEKS)
-        with aws_errors("list training jobs"):
-            pages = self._client.get_paginator("list_training_jobs").paginate(
-                CreationTimeAfter=after,
-                SortBy="CreationTime",
-                SortOrder="Descending",
-                PaginationConfig={"PageSize": PAGE_SIZE},
-            )
-            items = [
-                item
-                for page in pages
-                for item in page["TrainingJobSummaries"]
-                if item["TrainingJobStatus"] != "Deleting"
-            ]
+        summaries = self._items(
+            "list_training_jobs",
+            "TrainingJobSummaries",
+            "list training jobs",
+            CreationTimeAfter=after,
+            SortBy="CreationTime",
+            SortOrder="Descending",
+            PaginationConfig={"PageSize": PAGE_SIZE},
+        )
+        items = [item for item in summaries if item["TrainingJobStatus"] != "Deleting"]
         jobs = self._search(after) if items else {}
 
         def app_of(item: Mapping[str, Any]) -> ListAppResponse | None:
@@ -207,17 +234,17 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
             "Operator": "GreaterThanOrEqualTo",
             "Value": after.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        jobs: dict[str, Mapping[str, Any]] = {}
-        with suppressing(is_denied), aws_errors("search training jobs"):
-            for page in self._client.get_paginator("search").paginate(
-                Resource="TrainingJob",
-                SearchExpression={"Filters": [created]},
-                PaginationConfig={"PageSize": PAGE_SIZE},
-            ):
-                for result in page["Results"]:
-                    job = {"Tags": [], **result["TrainingJob"]}
-                    jobs[str(job["TrainingJobArn"])] = job
-        return jobs
+        results = self._items(
+            "search",
+            "Results",
+            "search training jobs",
+            is_denied,
+            Resource="TrainingJob",
+            SearchExpression={"Filters": [created]},
+            PaginationConfig={"PageSize": PAGE_SIZE},
+        )
+        jobs = [{"Tags": [], **result["TrainingJob"]} for result in results]
+        return {str(job["TrainingJobArn"]): job for job in jobs}
 
     def _is_own(self, job: Mapping[str, Any]) -> bool:
         """Return whether TorchX submitted a training job.
@@ -234,16 +261,15 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         tags = job.get("Tags")
         if tags is None:
             arn = job["TrainingJobArn"]
-            with suppressing(_is_missing), aws_errors(f"list the tags of {arn}"):
-                pages = self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
-                tags = [tag for page in pages for tag in page["Tags"]]
-        return any(tag["Key"] == TAG_TORCHX_VER for tag in tags or ())
+            action = f"list the tags of {arn}"
+            tags = self._items("list_tags", "Tags", action, _is_missing, ResourceArn=arn)
+        return any(tag["Key"] == TAG_TORCHX_VER for tag in tags)
 
     def _end(self, job: Mapping[str, Any]) -> None:
         """Stop a training job. A job that is missing or has ended is not an error."""
         app_id = str(job["TrainingJobName"])
-        with suppressing(_is_over), aws_errors(f"stop the training job {app_id}"):
-            self._client.stop_training_job(TrainingJobName=app_id)
+        action = f"stop the training job {app_id}"
+        self._call("stop_training_job", action, _is_over, TrainingJobName=app_id)
 
     def delete(self, app_id: str) -> None:
         """Stop a training job, wait until it has stopped, and delete it.
@@ -256,13 +282,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         job = self._find_own(app_id, "delete")
         if job is not None and job["TrainingJobStatus"] not in _ENDED:
             self._end(job)
-        backoff = Backoff(
-            STOP_TIMEOUT,
-            first_pause=STOP_PAUSES[0],
-            longest_pause=STOP_PAUSES[1],
-            sleep=self._sleep,
-            clock=self._clock,
-        )
+        first, longest = STOP_PAUSES
+        backoff = Backoff(STOP_TIMEOUT, first_pause=first, longest_pause=longest)
         while job is not None and job["TrainingJobStatus"] not in _ENDED:
             status = job["TrainingJobStatus"]
             backoff.pause_after(
@@ -274,15 +295,15 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
             job = self.find_job(app_id)
         if job is None:
             return
-        if not hasattr(self._client, "delete_training_job"):
+        if not hasattr(self._clients.client("sagemaker"), "delete_training_job"):
             logger.warning(
                 "training job %s has ended, but stays in SageMaker's list: this boto3 cannot delete"
                 " training jobs; upgrade boto3",
                 app_id,
             )
             return
-        with suppressing(_is_missing), aws_errors(f"delete the training job {app_id}"):
-            self._client.delete_training_job(TrainingJobName=app_id)
+        action = f"delete the training job {app_id}"
+        self._call("delete_training_job", action, _is_missing, TrainingJobName=app_id)
 
 
 def _is_missing(error: AwsError) -> bool:

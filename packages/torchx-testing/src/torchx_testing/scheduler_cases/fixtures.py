@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -153,7 +153,7 @@ class SchedulerFixtures(Suite):
     def started(self, runner: Runner, cfg: dict[str, Any], *roles: Role) -> str:
         """Submit an app, wait until it has started, and return its handle."""
         handle = self.submit(runner, cfg, *roles)
-        self.until_started(runner, handle)
+        self.until(lambda: is_started(self.state(runner, handle)), f"{handle} has not started")
         return handle
 
     def ended(
@@ -191,22 +191,21 @@ class SchedulerFixtures(Suite):
         self.needs("cancel_state")
         assert state == AppState.CANCELLED
 
-    def until(self, call: Callable[[], T], failure: str) -> T:
+    def until(self, call: Callable[[], T], failure: str, *errors: type[Exception]) -> T:
         """Call a function until its result is true, and return the result.
 
         Args:
             call: The function.
             failure: The message of the failed test if the time limit passes before.
+            errors: Errors of the function after which it is called again.
         """
         deadline = time.monotonic() + self.patience
-        while not (result := call()):
+        while True:
+            with suppress(*errors):
+                if result := call():
+                    return result
             assert time.monotonic() < deadline, f"{failure} after {self.patience} seconds"
             time.sleep(0.1)
-        return result
-
-    def until_started(self, runner: Runner, handle: str) -> None:
-        """Wait until an app has started."""
-        self.until(lambda: is_started(self.state(runner, handle)), f"{handle} has not started")
 
     @contextmanager
     def cancels_in_time(self, runner: Runner, handle: str) -> Iterator[None]:

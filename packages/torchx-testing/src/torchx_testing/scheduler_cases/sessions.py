@@ -8,9 +8,8 @@ import signal
 import socket
 import tarfile
 import threading
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -25,9 +24,7 @@ from torchx_specs.schedulers.sessions import (
     Session,
     TerminalSize,
 )
-from torchx_testing.declared import Suite
-
-R = TypeVar("R")
+from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
 
 _MEGABYTES = 10
 _BYTES = b"a\0\xff\n"
@@ -86,8 +83,8 @@ def communicate(session: Session, data: bytes | None = None) -> Result:
         return Result(session.wait(), out, err)
 
 
-class SessionCases(Suite):
-    """The tests of a scheduler's ``app_sessions``; a part of ``SchedulerConformance``.
+class SessionCases(SchedulerFixtures):
+    """The tests of a scheduler's ``app_sessions``.
 
     Attributes:
         session_port: A port that an app may listen on; 0 finds a free port of this machine.
@@ -219,7 +216,7 @@ class SessionCases(Suite):
                 connection.sendall(f"GET /{page} HTTP/1.0\r\n\r\n".encode())
                 return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
-        answer = inside.retry(request, NotListeningError)
+        answer = self.until(request, f"{handle} does not listen on {port}", NotListeningError)
         inside.run(handle, f"rm {page}")
         assert answer.startswith(b"HTTP/1.")
         assert answer.endswith(b"\r\n\r\nserved\n")
@@ -232,12 +229,12 @@ class Inside:
     """Runs commands in the replicas of an app of a suite.
 
     Args:
-        suite: The suite, a ``SchedulerConformance``.
+        suite: The suite.
         runner: The runner.
         cfg: The options of each submission.
     """
 
-    def __init__(self, suite: Any, runner: Runner, cfg: dict[str, Any]) -> None:
+    def __init__(self, suite: SessionCases, runner: Runner, cfg: dict[str, Any]) -> None:
         self.suite = suite
         self.runner = runner
         self._cfg = cfg
@@ -245,11 +242,8 @@ class Inside:
     def submit(self, script: str = ":", **fields: Any) -> str:
         """Submit an app whose replica runs a script and then sleeps; return the app's handle."""
         self.suite.needs("exec")
-        handle: str = self.suite.submit(
-            self.runner, self._cfg, self.suite.sh(f"{script}\nsleep 300", **fields)
-        )
-        self.suite.until_started(self.runner, handle)
-        return handle
+        role = self.suite.sh(f"{script}\nsleep 300", **fields)
+        return self.suite.started(self.runner, self._cfg, role)
 
     def run(self, handle: str, script: str, data: bytes | None = None) -> Result:
         """Run a shell script in the replica ``main/0``, once the replica runs."""
@@ -271,21 +265,11 @@ class Inside:
             stdin: Whether the command gets standard input without a terminal.
         """
         stdin = stdin or tty is not None
-        return self.retry(
+        return self.suite.until(
             lambda: self.runner.open_session(handle, "main", 0, command, tty=tty, stdin=stdin),
+            f"the replica main/0 of {handle} does not run",
             ReplicaNotRunningError,
         )
-
-    def retry(self, call: Callable[[], R], error: type[TorchXError]) -> R:
-        """Repeat a call while it raises the error, until a time limit; return its result."""
-        deadline = time.monotonic() + float(self.suite.patience)
-        while True:
-            try:
-                return call()
-            except error:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
 
 
 def _new_name() -> str:

@@ -114,8 +114,9 @@ class ValueCases(SchedulerFixtures):
         tested = [feature for feature in HOSTILE_FEATURES if not self.lacks(feature)]
         if not tested:
             self.needs(HOSTILE_FEATURES[0])
-        items = [(feature, value) for value in self._carried() for feature in tested]
-        for printed_by in self._dumpers():
+        carried = [value for value in HOSTILE_VALUES if self._why_not(value) is None]
+        items = [(feature, value) for value in carried for feature in tested]
+        for printed_by in filter(None, ("sh", self.python)):
 
             def roles(part: list[Item], program: str = printed_by) -> list[Role]:
                 args, env = (
@@ -165,9 +166,6 @@ class ValueCases(SchedulerFixtures):
         reasons = (why for name, why in self.cannot_carry.items() if value.name.startswith(name))
         return next(reasons, None)
 
-    def _carried(self) -> list[HostileValue]:
-        return [value for value in HOSTILE_VALUES if self._why_not(value) is None]
-
     def _fitting(
         self,
         runner: Runner,
@@ -194,9 +192,6 @@ class ValueCases(SchedulerFixtures):
                 waiting += [part[middle:], part[:middle]]
             else:
                 yield part
-
-    def _dumpers(self) -> list[str]:
-        return ["sh", self.python] if self.python else ["sh"]
 
     def _dumper(self, program: str, values: list[str], env: dict[str, str] | None = None) -> Role:
         args = dump_args(values) if program == "sh" else python_dump_args(values)
