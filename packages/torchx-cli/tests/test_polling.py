@@ -1,13 +1,10 @@
-"""Tests of the states at which a wait ends, and of the intervals between its queries."""
+"""Tests of the states at which a wait ends."""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 
 from torchx_cli.commands.apps.wait import has_reached
-from torchx_cli.launch.reports import intervals
 from torchx_specs import AppState
 
 
@@ -31,10 +28,3 @@ from torchx_specs import AppState
 )
 def test_has_reached(state: str, goal: str | None, reached: bool) -> None:
     assert has_reached(AppState[state], None if goal is None else AppState[goal]) is reached
-
-
-def test_intervals_grow_to_a_limit() -> None:
-    values = list(itertools.islice(intervals(0.5, 2.0), 6))
-    assert values[0] == 0.5
-    assert values == sorted(values)
-    assert values[-1] == 2.0

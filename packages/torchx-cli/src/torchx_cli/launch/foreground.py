@@ -15,6 +15,7 @@ from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import LogSource, started_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.runner_context import existing
+from torchx_specs.model.status import is_started
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
@@ -28,12 +29,11 @@ _SILENCE = 10.0
 
 
 class _BackgroundLogs(threading.Thread):
-    """Copies the logs of an app to standard error, once the app has started."""
+    """Copies the logs of an app, which has started, to standard error."""
 
-    def __init__(self, runner: Runner, app_handle: str, changes: StateChanges) -> None:
+    def __init__(self, runner: Runner, app_handle: str) -> None:
         super().__init__(name="logs", daemon=True)
         self._runner = runner
-        self._changes = changes
         self._app_handle = app_handle
         self._reader: LogReader | None = None
         self._error: BaseException | None = None
@@ -41,7 +41,7 @@ class _BackgroundLogs(threading.Thread):
     def run(self) -> None:
         try:
             handle, query = self._app_handle, LogQuery(should_tail=True, partial=True)
-            replicas = started_replicas(self._runner, LogSource(handle), self._changes)
+            replicas = started_replicas(self._runner, LogSource(handle))
             self._reader = LogReader(
                 self._runner.log_blocks,
                 handle,
@@ -98,12 +98,16 @@ def follow_in_foreground(
         UnknownAppException: The app no longer exists.
     """
     changes = StateChanges()
-    logs = _BackgroundLogs(runner, app_handle, changes) if show_logs else None
-    try:
-        if logs is not None:
+    logs = _BackgroundLogs(runner, app_handle) if show_logs else None
+
+    def observe(status: AppStatus) -> None:
+        changes.observe(status)
+        if logs is not None and logs.ident is None and is_started(status.state):
             logs.start()
+
+    try:
         interval = 1 if owned or show_logs else 10
-        status = runner.wait(app_handle, wait_interval=interval, observe=changes.observe)
+        status = runner.wait(app_handle, wait_interval=interval, observe=observe)
     except KeyboardInterrupt as e:
         _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
@@ -128,7 +132,8 @@ def _interrupted(
         runner.cancel(app_handle)
         status = runner.wait(app_handle, wait_interval=1)
         if logs is not None:
-            logs.join(2.0)
+            if logs.is_alive():
+                logs.join(2.0)
             logs.stop()
         if status is not None:
             log_end(status)

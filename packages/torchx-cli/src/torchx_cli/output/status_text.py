@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from torchx_cli.output.printing import (
+    counted,
     format_duration,
     format_time,
     handle_data,
@@ -142,7 +143,11 @@ def detail(status: AppStatus) -> str:
         replicas = [replica for role in status.roles for replica in role.replicas]
         running = sum(replica.state == AppState.RUNNING for replica in replicas)
         done = sum(replica.state == AppState.SUCCEEDED for replica in replicas)
-        text = f"{running} of {_count(len(replicas))} running" if running < len(replicas) else ""
+        text = (
+            f"{running} of {counted(len(replicas), 'replica')} running"
+            if running < len(replicas)
+            else ""
+        )
         text += f", {done} succeeded" if done else ""
         failure = first_failure(status)
         if failure is not None:
@@ -279,16 +284,12 @@ def _role_head(name: str, replicas: Sequence[ReplicaStatus]) -> str:
     states = [state_name(replica.state) for replica in replicas]
     counts = ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states), key=_rank))
     restarts = sum(replica.restarts for replica in replicas)
-    text = f"{one_line(name)}: {_count(len(replicas))}"
+    text = f"{one_line(name)}: {counted(len(replicas), 'replica')}"
     return text + (f": {counts}" if counts else "") + (f"; {restarts} restarts" if restarts else "")
 
 
 def _rank(state: str) -> int:
     return _ORDER.index(state) if state in _ORDER else len(_ORDER)
-
-
-def _count(number: int) -> str:
-    return f"{number} replica{'' if number == 1 else 's'}"
 
 
 def _id_ranges(replicas: Iterable[ReplicaStatus]) -> str:
