@@ -166,15 +166,7 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SingleValueOption, multiple=True, callback=check, **settings)
 
 
-def scheduler_option(function: F) -> F:
-    """Add ``-s`` for a submission; the command receives the name of a scheduler, or None."""
-    return any_scheduler_option(
-        "Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one that"
-        " is installed]"
-    )(function)
-
-
-def any_scheduler_option(help_text: str) -> Callable[[F], F]:
+def scheduler_option(help_text: str) -> Callable[[F], F]:
     """Return a decorator that adds ``-s``; the command receives the name of a scheduler, or None.
 
     Args:

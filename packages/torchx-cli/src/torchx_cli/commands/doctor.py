@@ -15,9 +15,9 @@ import click
 
 from torchx_cli.arguments.options import (
     Command,
-    any_scheduler_option,
     duration_option,
     output_option,
+    scheduler_option,
 )
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
@@ -89,7 +89,7 @@ class _Command(Command):
 
 
 @click.command("doctor", cls=_Command)
-@any_scheduler_option("Check this scheduler only.  [default: all installed schedulers]")
+@scheduler_option("Check this scheduler only.  [default: all installed schedulers]")
 @duration_option(
     "--timeout",
     help="Wait this long for the checks.  [default: 5s, longer on a busy machine]",
