@@ -35,22 +35,15 @@ class _BackgroundLogs(threading.Thread):
         super().__init__(name="logs", daemon=True)
         self._runner = runner
         self._app_handle = app_handle
-        self._reader: LogReader | None = None
+        query = LogQuery(should_tail=True, partial=True)
+        self.reader = LogReader(
+            runner.log_blocks, app_handle, query, sys.stderr, takes_color(sys.stderr)
+        )
         self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            handle, query = self._app_handle, LogQuery(should_tail=True, partial=True)
-            replicas = started_replicas(self._runner, LogSource(handle))
-            self._reader = LogReader(
-                self._runner.log_blocks,
-                handle,
-                replicas,
-                query,
-                sys.stderr,
-                takes_color(sys.stderr),
-            )
-            self._reader.read_all()
+            self.reader.read_all(started_replicas(self._runner, LogSource(self._app_handle)))
         except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
 
@@ -62,21 +55,15 @@ class _BackgroundLogs(threading.Thread):
         seen = -1
         quiet_since = time.monotonic()
         while self.is_alive():
-            lines = self._reader.lines if self._reader else 0
-            if lines != seen or (self._reader is not None and self._reader.is_writing):
-                seen, quiet_since = lines, time.monotonic()
+            if self.reader.lines != seen or self.reader.is_writing:
+                seen, quiet_since = self.reader.lines, time.monotonic()
             elif time.monotonic() - quiet_since > _SILENCE:
                 logger.warning("the app has ended, but its logs have not; the rest is not shown")
                 break
             self.join(0.2)
-        self.stop()
+        self.reader.stop()
         if self._error is not None and not isinstance(self._error, BrokenPipeError):
             logger.warning("the logs are incomplete: %s", self._error)
-
-    def stop(self) -> None:
-        """Write no more lines."""
-        if self._reader is not None:
-            self._reader.stop()
 
 
 def follow_in_foreground(
@@ -125,7 +112,7 @@ def _interrupted(
     if not owned:
         say_what_continues(app_handle)
         if logs is not None:
-            logs.stop()
+            logs.reader.stop()
         raise error
     try:
         logger.warning("cancelling %s (interrupt again to kill it)", app_handle)
@@ -134,7 +121,7 @@ def _interrupted(
         if logs is not None:
             if logs.is_alive():
                 logs.join(2.0)
-            logs.stop()
+            logs.reader.stop()
         if status is not None:
             log_end(status)
     except KeyboardInterrupt:

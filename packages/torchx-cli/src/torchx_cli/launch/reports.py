@@ -164,9 +164,8 @@ def _show_lines(app_handle: str, replica: tuple[str, int], name: str, held: list
     reader = LogReader(
         lambda *args: iter([(replica, held)]),
         app_handle,
-        [replica],
         LogQuery(),
         sys.stderr,
         takes_color(sys.stderr),
     )
-    reader.read_all()
+    reader.read_all([replica])

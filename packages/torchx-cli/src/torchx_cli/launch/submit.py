@@ -219,11 +219,9 @@ def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> 
             request.scheduler,
         )
     waits = request.wait or request.log or owned
-    status: AppStatus | None
-    if waits:
-        status = _attend(runner, request, handle, owned)
-    else:
-        status = _first_status(runner, request, handle)
+    status = (
+        _attend(runner, request, handle, owned) if waits else _first_status(runner, request, handle)
+    )
     if request.output_format != TABLE:
         write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:

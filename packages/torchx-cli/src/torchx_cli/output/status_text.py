@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
@@ -18,6 +17,7 @@ from torchx_cli.output.printing import (
     rfc3339,
     state_name,
 )
+from torchx_kit.signals import exit_signal, signal_name
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import (
     AppState,
@@ -34,9 +34,8 @@ _LONGEST_CAUSE = 300
 # A pending reason of the cluster is long, and its explanation follows it.
 _LONGEST_REASON = 600
 _LONGEST_ITEMS = 60
-# The exit codes of replicas that a scheduler ended by a signal, as it does after another replica
-# has failed.
-_SENT_BY_SCHEDULERS = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+# The signals by which a scheduler ends replicas, as it does after another replica has failed.
+_SENT_BY_SCHEDULERS = ("SIGTERM", "SIGKILL")
 # The order in which the groups of a role's replicas are shown, by state.
 _ORDER = ("FAILED", "UNKNOWN", "CANCELLED", "PENDING", "SUBMITTED", "RUNNING", "SUCCEEDED")
 
@@ -195,7 +194,7 @@ def first_failure(status: AppStatus) -> Failure | None:
             message is None,
             when,
             is_named is None,
-            _end_of(replica).exit_code in _SENT_BY_SCHEDULERS,
+            signal_name(exit_signal(_end_of(replica).exit_code or 0)) in _SENT_BY_SCHEDULERS,
             math.inf if replica.ended is None else replica.ended.timestamp(),
         )
 
@@ -229,12 +228,10 @@ def _cause(failure: Failure) -> str:
 
 
 def _exit_text(exit_code: int) -> str:
-    if exit_code < 0:
-        try:
-            return f"signal {-exit_code} ({signal.Signals(-exit_code).name})"
-        except ValueError:
-            return f"signal {-exit_code}"
-    return f"exit code {exit_code}"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    name = signal_name(-exit_code)
+    return f"signal {-exit_code} ({name})" if name else f"signal {-exit_code}"
 
 
 def _run_time(start: datetime, end: datetime | None, is_running: bool, now: datetime) -> str:

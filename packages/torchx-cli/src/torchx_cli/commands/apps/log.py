@@ -148,13 +148,8 @@ def command(
             logger.info("these are the logs in %s%s", copy, is_whole)
         if replicas:
             LogReader(
-                log_blocks,
-                source.app_handle,
-                replicas,
-                query,
-                sys.stdout,
-                takes_color(sys.stdout),
-            ).read_all()
+                log_blocks, source.app_handle, query, sys.stdout, takes_color(sys.stdout)
+            ).read_all(replicas)
 
 
 def _check_save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
