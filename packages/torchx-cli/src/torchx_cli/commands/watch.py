@@ -20,8 +20,7 @@ from torchx_cli.arguments.options import (
     output_option,
 )
 from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.logs.copies import required_copies
-from torchx_cli.logs.replicas import LogSource, replicas_now
+from torchx_cli.logs.copies import required_copies, save_logs
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import format_time, rfc3339, write_result
 from torchx_cli.runner_context import open_runner
@@ -97,21 +96,12 @@ def _show(
         is_new = status is not None and is_started(status.state) and handle not in saved
         if copies is not None and is_new:
             saved.add(handle)
-            _save(runner, handle, copies)
+            save_logs(runner, handle, copies)
         if status is None or status.is_terminal():
             has_failed |= status is None or status.state != AppState.SUCCEEDED
             if deliveries is not None:
                 deliveries.send(job_ended(handle, status))
     return has_failed
-
-
-def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
-    try:
-        replicas = replicas_now(runner, LogSource(handle))
-        if replicas:
-            copies.start(runner, handle, replicas)
-    except Exception as e:  # continue with the other apps
-        logger.warning("the logs of %s are not saved: %s", handle, one_line(e))
 
 
 def _write(data: dict[str, Any], output_format: str) -> None:

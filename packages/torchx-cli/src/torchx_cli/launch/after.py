@@ -95,7 +95,9 @@ def held_cfg(
                 f" start; --after {after.handle}:any starts it after any end"
             )
         if other == scheduler and runner.features(scheduler).dependencies:
-            return dict(runner.scheduler(scheduler).with_dependency(cfg, app_id, after.outcome))
+            held = runner.scheduler(scheduler).with_dependency(cfg, app_id, after.outcome)
+            if held is not None:
+                return dict(held)
     if not ctx.params["dryrun"]:
         return None
     logger.info("a background process would wait for %s", after)

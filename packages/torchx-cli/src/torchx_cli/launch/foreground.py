@@ -7,12 +7,14 @@ import os
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import interrupt_exit_code
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
+from torchx_cli.logs.copies import log_copies, save_logs
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.logs.replicas import LogSource, started_replicas
+from torchx_cli.logs.replicas import LogSource, described_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.runner_context import existing
 from torchx_specs.model.status import is_started
@@ -29,7 +31,7 @@ _SILENCE = 10.0
 
 
 class _BackgroundLogs(threading.Thread):
-    """Copies the logs of an app, which has started, to standard error."""
+    """Copies the logs of an app to standard error; to be started once the app has started."""
 
     def __init__(self, runner: Runner, app_handle: str) -> None:
         super().__init__(name="logs", daemon=True)
@@ -43,7 +45,7 @@ class _BackgroundLogs(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.reader.read_all(started_replicas(self._runner, LogSource(self._app_handle)))
+            self.reader.read_all(described_replicas(self._runner, LogSource(self._app_handle)))
         except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
 
@@ -71,6 +73,8 @@ def follow_in_foreground(
 ) -> AppStatus:
     """Wait until an app has ended, and return its status.
 
+    If log sinks are configured, the app's logs are saved in them.
+
     On an interrupt, such as Ctrl-C, an owned app is cancelled, and the command ends when the app
     has ended; a second one kills the app. Any other app continues, and the command ends at once.
 
@@ -85,19 +89,27 @@ def follow_in_foreground(
         UnknownAppException: The app no longer exists.
     """
     changes = StateChanges()
-    logs = _BackgroundLogs(runner, app_handle) if show_logs else None
+    logs = _BackgroundLogs(runner, app_handle)
+    copies = log_copies()
+    has_started = False
 
     def observe(status: AppStatus) -> None:
+        nonlocal has_started
         changes.observe(status)
-        if logs is not None and logs.ident is None and is_started(status.state):
+        if has_started or not is_started(status.state):
+            return
+        has_started = True
+        if show_logs:
             logs.start()
+        if copies is not None:
+            save_logs(runner, app_handle, copies)
 
-    try:
-        interval = 1 if owned or show_logs else 10
-        status = runner.wait(app_handle, wait_interval=interval, observe=observe)
-    except KeyboardInterrupt as e:
-        _interrupted(runner, app_handle, logs, e, owned)
-    if logs is not None:
+    with nullcontext() if copies is None else copies.saving():
+        try:
+            interval = 1 if owned or show_logs else 10
+            status = runner.wait(app_handle, wait_interval=interval, observe=observe)
+        except KeyboardInterrupt as e:
+            _interrupted(runner, app_handle, logs, e, owned)
         logs.finish()
     return existing(status, app_handle)
 
@@ -105,23 +117,21 @@ def follow_in_foreground(
 def _interrupted(
     runner: Runner,
     app_handle: str,
-    logs: _BackgroundLogs | None,
+    logs: _BackgroundLogs,
     error: KeyboardInterrupt,
     owned: bool,
 ) -> NoReturn:
     if not owned:
         say_what_continues(app_handle)
-        if logs is not None:
-            logs.reader.stop()
+        logs.reader.stop()
         raise error
     try:
         logger.warning("cancelling %s (interrupt again to kill it)", app_handle)
         runner.cancel(app_handle)
         status = runner.wait(app_handle, wait_interval=1)
-        if logs is not None:
-            if logs.is_alive():
-                logs.join(2.0)
-            logs.reader.stop()
+        if logs.is_alive():
+            logs.join(2.0)
+        logs.reader.stop()
         if status is not None:
             log_end(status)
     except KeyboardInterrupt:

@@ -107,8 +107,7 @@ def replicas_now(
     status = existing(runner.status(source.app_handle), source.app_handle)
     if not is_started(status.state):
         return None
-    app = existing(runner.describe(source.app_handle), source.app_handle)
-    replicas = selected_replicas(app, source)
+    replicas = described_replicas(runner, source)
     if not only_failed:
         return replicas
     failed = {
@@ -138,6 +137,17 @@ def started_replicas(runner: Runner, source: LogSource) -> list[tuple[str, int]]
             observe=changes.observe,
         )
     return replicas
+
+
+def described_replicas(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
+    """Return the selected replicas as role and index, whether or not the app has started.
+
+    Raises:
+        RequestError: See :func:`selected_replicas`.
+        UnknownAppException: The app does not exist.
+    """
+    app = existing(runner.describe(source.app_handle), source.app_handle)
+    return selected_replicas(app, source)
 
 
 def selected_replicas(app: AppDef, source: LogSource) -> list[tuple[str, int]]:
