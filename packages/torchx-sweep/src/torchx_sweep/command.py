@@ -451,17 +451,19 @@ def compare(
     handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
 ) -> None:
     """Show what differs between the elements of sweeps and other apps, and what they recorded."""
-    found: dict[str, list[Subject]] = {}
-    apps: list[str] = []
-    for handle in map(complete_handle, handles):
-        if handle.startswith(f"{SCHEME}://"):
-            found[handle] = _element_subjects(handle)
-        else:
-            apps.append(resolve_handle(handle))
-            found[apps[-1]] = []  # keeps the order
-    found.update({subject.handle: [subject] for subject in app_subjects(apps)})
-    subjects = [subject for own in found.values() for subject in own]
+    chosen = [
+        handle if _is_sweep(handle) else resolve_handle(handle)
+        for handle in map(complete_handle, handles)
+    ]
+    apps = {one.handle: one for one in app_subjects(h for h in chosen if not _is_sweep(h))}
+    subjects: list[Subject] = []
+    for handle in dict.fromkeys(chosen):
+        subjects += [apps[handle]] if handle in apps else _element_subjects(handle)
     write_comparison(subjects, show_all, with_metrics, output_format)
+
+
+def _is_sweep(handle: str) -> bool:
+    return handle.startswith(f"{SCHEME}://")
 
 
 def _element_subjects(handle: str) -> list[Subject]:
