@@ -646,6 +646,25 @@ def test_wait_returns_at_the_end_or_at_a_state(cli: Any, plugin: Any, components
     assert cli("wait", "--until", "SUCCEEDED", HANDLE).code == 1
 
 
+@pytest.mark.parametrize(
+    ("state", "goal", "code"),
+    [
+        ("CANCELLED", None, 1),
+        ("CANCELLED", "CANCELLED", 0),
+        ("RUNNING", "PENDING", 0),
+        ("SUCCEEDED", "RUNNING", 0),
+        ("FAILED", "RUNNING", 1),
+        ("SUCCEEDED", "FAILED", 1),
+    ],
+)
+def test_wait_says_whether_the_state_was_reached(
+    cli: Any, plugin: Any, state: str, goal: str | None, code: int
+) -> None:
+    plugin.add("job-0", "job", states=[AppState[state]])
+    words = ["--until", goal] if goal else []
+    assert cli("wait", *words, HANDLE)[:2] == (code, f"{state}\n")
+
+
 def test_wait_exits_with_124_after_the_timeout(cli: Any, plugin: Any, components: str) -> None:
     cli("run", "comp.py:job")
     plugin.apps["job-0"].states = [AppState.RUNNING]

@@ -394,17 +394,18 @@ def test_second_torchx_in_another_folder_is_a_problem(site: Site) -> None:
     assert f"which is imported from {second}; run" in told["message"]
 
 
-def test_upstream_torchx_instead_of_ours_is_a_problem(tmp_path: Path) -> None:
+def test_upstream_torchx_instead_of_ours_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torchx_cli.doctor.own_checks import conflicts
     from torchx_specs.version import __version__
 
     install_torchx(tmp_path, "torchx", "0.7.0")
-    ((owner, message),) = conflicts([str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    ((owner, problem, command),) = conflicts()
     assert owner[:2] == ("torchx", "0.7.0")
-    assert message == (
-        "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew; run:"
-        f" pip uninstall torchx; pip install torchx=={__version__}"
-    )
+    assert problem == "the module 'torchx' is installed by torchx 0.7.0, not by TorchX anew"
+    assert command == f"pip uninstall torchx; pip install torchx=={__version__}"
 
 
 def test_second_torchx_in_the_same_folder_is_a_problem(site: Site) -> None:

@@ -178,7 +178,7 @@ def read(
             raise error
 
     query = LogQuery(should_tail=True, partial=True)
-    LogReader(log_blocks, "s://s/a", [R, OTHER], query, terminal, color).read_all()
+    LogReader(log_blocks, "s://s/a", query, terminal, color).read_all([R, OTHER])
 
 
 def test_a_bar_is_a_line_once_it_is_finished(terminal: Terminal) -> None:
@@ -305,8 +305,8 @@ def test_stop_removes_the_region(terminal: Terminal) -> None:
         yield R, ["\r20%\n"]
 
     query = LogQuery(should_tail=True, partial=True)
-    log_reader = LogReader(log_blocks, "s://s/a", [R], query, terminal)
-    log_reader.read_all()
+    log_reader = LogReader(log_blocks, "s://s/a", query, terminal)
+    log_reader.read_all([R])
     assert terminal.lines == ["r/0 10%"]
     assert not log_reader.is_writing
 
@@ -342,7 +342,7 @@ def test_marks_of_attempts_are_requested_on_a_terminal(
     query = LogQuery(should_tail=is_followed, partial=is_followed)
     pipe = io.StringIO()
     for stream in (terminal, pipe):
-        LogReader(log_blocks, "s://s/a", [R], query, stream).read_all()
+        LogReader(log_blocks, "s://s/a", query, stream).read_all([R])
     assert [query.attempts for query in queries] == [True, False]
     assert terminal.lines == ["r/0 10%", "r/0 --- attempt 2 ---"]
     assert pipe.getvalue() == "r/0 10%\n"

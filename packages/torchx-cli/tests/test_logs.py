@@ -126,7 +126,7 @@ class LogRunner(Runner):
 def read(runner: LogRunner, options: LogQuery | None = None, stream: Any = None) -> str:
     stream = stream or io.StringIO()
     options = options or LogQuery()
-    LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream).read_all()
+    LogReader(runner.log_blocks, "s://s/a", options, stream).read_all(list(runner.logs))
     return str(stream.getvalue())
 
 
@@ -187,8 +187,8 @@ def test_scheduler_reads_all_logs_in_one_call() -> None:
     stream = io.StringIO()
     replicas = [("r", 0), ("r", 1)]
     options = LogQuery(regex="[bc]$", should_tail=True)
-    reader = LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream)
-    reader.read_all()
+    reader = LogReader(runner.log_blocks, "blocks://s/a", options, stream)
+    reader.read_all(replicas)
     assert stream.getvalue() == "r/1 b\nr/0 c\n"
     assert reader.lines == 2
     assert scheduler.calls == [("a", replicas, LogQuery(should_tail=True))]
@@ -244,7 +244,7 @@ def test_last_lines_are_read_once_by_a_scheduler_that_can(tail: bool) -> None:
     stream = io.StringIO()
     options = LogQuery(last=1, should_tail=tail)
     replicas = [("r", 0), ("r", 1)]
-    LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream).read_all()
+    LogReader(runner.log_blocks, "blocks://s/a", options, stream).read_all(replicas)
     # without following, the order of the replicas does not depend on which log was read first
     assert stream.getvalue() == ("r/1 b\nr/0 a\n" if tail else "r/0 a\nr/1 b\n")
     assert scheduler.calls == [("a", replicas, options)]
@@ -255,7 +255,7 @@ def test_last_lines_that_match_are_the_last_of_the_whole_log() -> None:
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
     options = LogQuery(last=1, regex="b")
-    LogReader(runner.log_blocks, "blocks://s/a", [("r", 0)], options, stream).read_all()
+    LogReader(runner.log_blocks, "blocks://s/a", options, stream).read_all([("r", 0)])
     assert stream.getvalue() == "r/0 b 2\n"
     assert scheduler.calls == [("a", [("r", 0)], LogQuery())]
 
@@ -289,8 +289,8 @@ def test_stop_ends_the_reading() -> None:
     runner = Endless({("r", 0): []})
     stream = StoppingStream()
     options = LogQuery(should_tail=True)
-    reader = LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream)
-    reader.read_all()
+    reader = LogReader(runner.log_blocks, "s://s/a", options, stream)
+    reader.read_all(list(runner.logs))
     assert stream.getvalue().startswith("r/0 line\n")
 
 

@@ -108,7 +108,7 @@ def read(blocks: Any, stream: io.StringIO, replicas: list[tuple[str, int]], **op
         return iter(blocks)
 
     options = {"should_tail": True, "partial": True, **options}
-    LogReader(log_blocks, "s://s/a", replicas, LogQuery(**options), stream).read_all()
+    LogReader(log_blocks, "s://s/a", LogQuery(**options), stream).read_all(replicas)
     wanted = options["should_tail"] and options["partial"] and options.get("regex") is None
     assert calls == [{"partial": wanted}]
     return stream.getvalue()

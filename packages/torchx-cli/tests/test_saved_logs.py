@@ -289,8 +289,9 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
     app.states = [AppState.RUNNING]
 
     def interrupted() -> None:
-        replicas = [("main", 0), ("main", 1)]
-        with open_runner() as runner, required_copies().saving(runner, HANDLE, lambda: replicas):
+        found = required_copies()
+        with open_runner() as runner, found.saving():
+            found.start(runner, HANDLE, [("main", 0), ("main", 1)])
             wait_for(lambda: copy_of(sink))
             raise KeyboardInterrupt
 

@@ -77,7 +77,7 @@ def read_log(stream: Any) -> None:
     def blocks(*args: Any, **kwargs: Any) -> Any:
         yield ("r\033[2J", 0), ["a\033[2J\n", "10%\r20%\n"]
 
-    LogReader(blocks, "s://s/a", [("r", 0)], LogQuery(), stream).read_all()
+    LogReader(blocks, "s://s/a", LogQuery(), stream).read_all([("r", 0)])
 
 
 def test_log_is_safe_on_a_terminal_and_exact_elsewhere() -> None:

@@ -97,7 +97,7 @@ def use_database() -> None:
             json.dumps([status_data(_status(store, record, 3)), store.last_end(record.id)])
             elements = store.elements(record.id)
             json.dumps([element_data(element) for element in elements])
-            element_rows(elements)
+            element_rows(elements, {})
             store.set_note(record.id, "note")
             store.requeue(record.id, [ElementState.SUCCEEDED])
             store.cancel(record.id)

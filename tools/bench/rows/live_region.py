@@ -50,7 +50,7 @@ def processor_seconds(reads: bool) -> float:
     if reads:
         query = LogQuery(should_tail=True, partial=True)
         with os.fdopen(os.dup(other), "w", encoding="utf-8") as stream:
-            LogReader(blocks, "s://s/bars", replicas, query, stream, colorize=True).read_all()
+            LogReader(blocks, "s://s/bars", query, stream, colorize=True).read_all(replicas)
     else:
         for _ in blocks():
             pass

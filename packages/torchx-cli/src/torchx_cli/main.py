@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from torchx_cli.exit_codes import ARGV_KEY, GlobalOptions, exit_code_of
-from torchx_cli.output.terminal import prepared_streams
+from torchx_cli.output.terminal import prepared_streams, terminal_size
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.plugins.catalog import Catalog
@@ -93,8 +93,10 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
-        if ctx.terminal_width is None:
-            ctx.terminal_width = _terminal_width(ctx.max_content_width or 80)
+        if ctx.terminal_width is None and "COLUMNS" not in os.environ:
+            # click would import shutil for this, which is slow.
+            columns, _ = terminal_size(sys.stdout)
+            ctx.terminal_width = max(min(columns, ctx.max_content_width or 80) - 2, 50)
         return super().get_help(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -122,18 +124,6 @@ class CommandGroup(click.Group):
         ]
         # click.Group.shell_complete would import every command.
         return found + click.Command.shell_complete(self, ctx, incomplete)
-
-
-def _terminal_width(maximum: int) -> int:
-    """Return the width of help texts; click would import shutil for this, which is slow."""
-    try:
-        columns = int(os.environ.get("COLUMNS", "")) or 80
-    except ValueError:
-        try:
-            columns = os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
-        except (AttributeError, OSError, ValueError):
-            columns = 80
-    return max(min(columns, maximum) - 2, 50)
 
 
 def _set_defaults(command: click.Command, ctx: click.Context, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import any_scheduler_option, split_names, when_option
+from torchx_cli.arguments.options import scheduler_option, split_names, when_option
 from torchx_cli.arguments.scheduler_choice import (
     all_schedulers,
     choose_scheduler,
@@ -177,7 +177,7 @@ def selection_options(verb: str, everything: str) -> Callable[[F], F]:
         everything: What it does without ``-s``.
     """
     options = (
-        any_scheduler_option(f"{verb} the apps of this scheduler only.  [default: {everything}]"),
+        scheduler_option(f"{verb} the apps of this scheduler only.  [default: {everything}]"),
         click.option(
             "--state",
             "states",

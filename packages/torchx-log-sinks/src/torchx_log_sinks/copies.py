@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.logs.lines import compile_regex
-from torchx_kit.retry import Backoff
 from torchx_log_sinks.layout import (
     AppRecord,
     app_folder,
@@ -34,8 +32,6 @@ logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 30.0
 # How long an interrupted command waits for its copies to stop, in seconds.
 _INTERRUPTED_SECONDS = 2.0
-# The pauses between two polls of an app that has not started, in seconds.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 
 @dataclass(frozen=True)
@@ -192,51 +188,19 @@ class Copies:
             saver.stop()
 
     @contextmanager
-    def saving(
-        self, runner: Any, app_handle: str, replicas: Callable[[], Sequence[Replica] | None]
-    ) -> Iterator[None]:
-        """Save the logs of an app, from the app's start until the end of the context.
+    def saving(self) -> Iterator[None]:
+        """Wait for the copies at the end of the context, when the apps should have ended.
 
-        At the end of the context, the app should have ended; the rest of its logs is saved. After
-        an exception, such as an interrupt, the rest is left to the next process.
-
-        Args:
-            runner: The runner.
-            app_handle: The app.
-            replicas: Returns role and index of each replica; None if the app has not started.
+        After an exception, such as an interrupt, the rest is left to the next process.
         """
-        is_over = threading.Event()
-
-        def run() -> None:
-            backoff = Backoff(
-                0.0, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=is_over.wait
-            )
-            try:
-                while True:
-                    was_over = is_over.is_set()  # poll once more: the app may have started just now
-                    started = replicas()
-                    if started:
-                        self.start(runner, app_handle, started)
-                    if started or was_over:
-                        break
-                    backoff.pause()
-            except Exception as e:  # an error of the copy must not affect the job
-                logger.warning("the logs of %s are not saved: %s", app_handle, one_line(e))
-
-        starter = threading.Thread(target=run, name="save-logs", daemon=True)
-        starter.start()
         try:
             yield
-        except BaseException:  # an interrupt; the app may continue
-            is_over.set()
-            starter.join(_INTERRUPTED_SECONDS)
+        except BaseException:
             deadline = time.monotonic() + _INTERRUPTED_SECONDS
             for saver in self._savers:
                 saver.join(max(0.0, deadline - time.monotonic()))
                 saver.stop()
             raise
-        is_over.set()
-        starter.join(SILENCE_SECONDS)
         self.finish()
 
     def save(self, runner: Any, app_handle: str, replicas: Sequence[Replica], follow: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -35,6 +34,7 @@ T = TypeVar("T")
 _FLUSH_SECONDS = 2.0
 # How long to wait until the scheduler reports the end of an app whose logs have ended, in seconds.
 _END_SECONDS = 10.0
+_POLL_SECONDS = 0.2
 # How many times to read a log that changes while it is read.
 _MOST_RESTARTS = 3
 
@@ -148,7 +148,9 @@ class LogSaver(threading.Thread):
         if self._stopped.is_set():
             return
         if self._follow and not self._errors:
-            status = self._final_status()
+            with suppress(TimeoutError):  # the logs may end before the scheduler reports the end
+                self._runner.wait(self._app_handle, _POLL_SECONDS, timeout=_END_SECONDS)
+            status = self._runner.status(self._app_handle)
             has_ended = status is not None and status.is_terminal()
         is_complete = has_ended and not self._errors
         for stream, replica in self._writers:
@@ -241,14 +243,6 @@ class LogSaver(threading.Thread):
             self._reread(stream, replica)
             with suppress(LogChangedError):  # the log has no line that the copy lacks
                 writer.finish(is_complete)
-
-    def _final_status(self) -> AppStatus | None:
-        deadline = time.monotonic() + _END_SECONDS
-        while True:
-            status: AppStatus | None = self._runner.status(self._app_handle)
-            if status is None or status.is_terminal() or time.monotonic() > deadline:
-                return status
-            time.sleep(0.2)
 
     # -- writing to the sink, and reading from it
 

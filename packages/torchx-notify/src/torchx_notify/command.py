@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torchx_kit.secrets import without_secrets
@@ -26,48 +26,41 @@ _LONGEST_ARGUMENT = 2000
 _LONGEST_ERROR = 300
 
 
-@dataclass(frozen=True)
-class Command:
-    """Runs a program with the text of a notification on its standard input.
+def run(command: Sequence[str], timeout: float, data: Mapping[str, Any]) -> None:
+    """Run a program with the text of a notification on its standard input.
 
     Args:
-        argv: The program and its arguments. A field of :data:`FIELDS` in braces, such as
+        command: The program and its arguments. A field of :data:`FIELDS` in braces, such as
             ``{summary}``, is replaced by its value.
         timeout: How long the program may run, in seconds.
+        data: The notification.
+
+    Raises:
+        BackendError: The program does not exist, failed or did not end in time.
     """
-
-    argv: Sequence[str]
-    timeout: float = _TIMEOUT
-
-    def __call__(self, data: Mapping[str, Any]) -> None:
-        """Run the program.
-
-        Raises:
-            BackendError: The program does not exist, failed or did not end in time.
-        """
-        argv = [_filled(argument, data) for argument in self.argv]
-        program = argv[0]
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=without_secrets(os.environ),
-                start_new_session=True,
-            )
-        except OSError as e:
-            raise BackendError(f"cannot run {program}: {e.strerror or e}") from None
-        try:
-            _, error = process.communicate(text_of(data).encode("utf-8", "replace"), self.timeout)
-        except subprocess.TimeoutExpired:
-            with process, suppress(ProcessLookupError):  # `with process` waits for the end
-                os.killpg(process.pid, signal.SIGKILL)
-            raise BackendError(f"{program} did not end within {self.timeout:g} s") from None
-        if process.returncode:
-            lines = error.decode("utf-8", "replace").strip().splitlines()
-            detail = f": {one_line(lines[-1])[:_LONGEST_ERROR]}" if lines else ""
-            raise BackendError(f"{program} ended with exit code {process.returncode}{detail}")
+    argv = [_filled(argument, data) for argument in command]
+    program = argv[0]
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=without_secrets(os.environ),
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise BackendError(f"cannot run {program}: {e.strerror or e}") from None
+    try:
+        _, error = process.communicate(text_of(data).encode("utf-8", "replace"), timeout)
+    except subprocess.TimeoutExpired:
+        with process, suppress(ProcessLookupError):  # `with process` waits for the end
+            os.killpg(process.pid, signal.SIGKILL)
+        raise BackendError(f"{program} did not end within {timeout:g} s") from None
+    if process.returncode:
+        lines = error.decode("utf-8", "replace").strip().splitlines()
+        detail = f": {one_line(lines[-1])[:_LONGEST_ERROR]}" if lines else ""
+        raise BackendError(f"{program} ended with exit code {process.returncode}{detail}")
 
 
 def text_of(data: Mapping[str, Any]) -> str:
@@ -123,4 +116,4 @@ def create(config: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
             )
     if _FIELD.search(argv[0]):
         raise RequestError("the program of 'command' must not contain a field")
-    return Command(tuple(argv), seconds(config, "timeout", _TIMEOUT, _LONGEST))
+    return partial(run, argv, seconds(config, "timeout", _TIMEOUT, _LONGEST))

@@ -26,11 +26,13 @@ from torchx_cli.output import ranking
 from torchx_cli.output.printing import (
     JSON,
     TABLE,
+    counted,
     csv_text,
     json_data,
-    table_cells,
     write,
     write_data,
+    write_result,
+    write_rows,
     write_table,
 )
 from torchx_cli.runner_context import open_runner
@@ -243,11 +245,7 @@ def _handle_argument(function: F) -> F:
 @output_option
 def list_sweeps(output_format: str) -> None:
     """List all sweeps, the newest first."""
-    found = api.statuses()
-    if output_format != TABLE:
-        write_data([status_data(status) for status in found], output_format)
-        return
-    write_table(*table_cells(STATUS_COLUMNS, found))
+    write_rows(STATUS_COLUMNS, api.statuses(), output_format)
 
 
 @command.command("status")
@@ -256,14 +254,7 @@ def list_sweeps(output_format: str) -> None:
 def status(handle: str, output_format: str) -> None:
     """Show how many elements of the sweep HANDLE are in each state, and the first failures."""
     found = api.status(handle)
-    _write_status(found, output_format)
-
-
-def _write_status(status: api.SweepStatus, output_format: str) -> None:
-    if output_format == TABLE:
-        write(status_text(status))
-    else:
-        write_data(status_data(status), output_format)
+    write_result(status_data(found), status_text(found), output_format)
 
 
 @command.command("wait")
@@ -281,7 +272,7 @@ def wait(handle: str, timeout: float | None, output_format: str) -> None:
         found = api.wait(handle, timeout)
     except api.SweepTimeoutError as e:
         found, timed_out = e.status, e
-    _write_status(found, output_format)
+    write_result(status_data(found), status_text(found), output_format)
     if timed_out is not None:
         print_error(str(timed_out))
         fail(TIMED_OUT)
@@ -355,7 +346,7 @@ def rerun(handle: str, failed: bool, best: str | None) -> None:
         return
     states = [ElementState.FAILED] if failed else [ElementState.FAILED, ElementState.CANCELLED]
     count = api.rerun(handle, states)
-    write(f"{count} element{'' if count == 1 else 's'} queued")
+    write(f"{counted(count, 'element')} queued")
 
 
 def _run_best(handle: str, text: str) -> None:
@@ -437,7 +428,11 @@ def results(
     if output_format == JSON:
         parameters = ranking.with_numbers([element.parameters for element in elements])
         data = [
-            {**element_data(element, metrics.get(element.number, {})), "parameters": json_data(own)}
+            {
+                **element_data(element),
+                "parameters": json_data(own),
+                "metrics": json_data(metrics.get(element.number, {})),
+            }
             for element, own in zip(elements, parameters, strict=True)
         ]
         write_data(data, JSON)
@@ -456,17 +451,19 @@ def compare(
     handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
 ) -> None:
     """Show what differs between the elements of sweeps and other apps, and what they recorded."""
-    found: dict[str, list[Subject]] = {}
-    apps: list[str] = []
-    for handle in map(complete_handle, handles):
-        if handle.startswith(f"{SCHEME}://"):
-            found[handle] = _element_subjects(handle)
-        else:
-            apps.append(resolve_handle(handle))
-            found[apps[-1]] = []  # keeps the order
-    found.update({subject.handle: [subject] for subject in app_subjects(apps)})
-    subjects = [subject for own in found.values() for subject in own]
+    chosen = [
+        handle if _is_sweep(handle) else resolve_handle(handle)
+        for handle in map(complete_handle, handles)
+    ]
+    apps = {one.handle: one for one in app_subjects(h for h in chosen if not _is_sweep(h))}
+    subjects: list[Subject] = []
+    for handle in dict.fromkeys(chosen):
+        subjects += [apps[handle]] if handle in apps else _element_subjects(handle)
     write_comparison(subjects, show_all, with_metrics, output_format)
+
+
+def _is_sweep(handle: str) -> bool:
+    return handle.startswith(f"{SCHEME}://")
 
 
 def _element_subjects(handle: str) -> list[Subject]:

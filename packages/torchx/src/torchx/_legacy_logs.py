@@ -67,7 +67,7 @@ def get_logs(
     query = LogQuery(regex=regex, should_tail=should_tail, streams=streams)
     colorize = bool(GREEN and ENDC)
     log_blocks = log_blocks_of(runner)
-    LogReader(log_blocks, source.app_handle, replicas, query, file, colorize).read_all()
+    LogReader(log_blocks, source.app_handle, query, file, colorize).read_all(replicas)
 
 
 def tee_logs(
@@ -94,7 +94,7 @@ def tee_logs(
     def copy() -> None:
         replicas = started_replicas(runner, LogSource(app_handle))
         query = LogQuery(regex=regex, should_tail=should_tail, streams=streams)
-        LogReader(log_blocks_of(runner), app_handle, replicas, query, dst, colorize).read_all()
+        LogReader(log_blocks_of(runner), app_handle, query, dst, colorize).read_all(replicas)
 
     return threading.Thread(target=copy, name="tee-logs", daemon=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx_specs.errors import (
@@ -51,12 +51,17 @@ def resolve_handle(text: str) -> str:
     return text
 
 
-def submitted_handles(texts: Iterable[str]) -> dict[str, str]:
-    """Return the handle of each text that has the form ``@N`` and names a submission."""
+def resolve_handles(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the handles of several apps; see :func:`resolve_handle`."""
+    if not any(text.startswith("@") for text in texts):
+        return tuple(map(resolve_handle, texts))
     from torchx_runner.submissions.journal import numbered_submissions
 
-    found = numbered_submissions(texts)
-    return {text: _named(text, submission.handle) for text, submission in found.items()}
+    found = numbered_submissions(texts)  # reads the journal only once
+    return tuple(
+        _named(text, found[text].handle) if text in found else resolve_handle(text)
+        for text in texts
+    )
 
 
 def resolve_identifier(text: str) -> str:

@@ -166,15 +166,7 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SingleValueOption, multiple=True, callback=check, **settings)
 
 
-def scheduler_option(function: F) -> F:
-    """Add ``-s`` for a submission; the command receives the name of a scheduler, or None."""
-    return any_scheduler_option(
-        "Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one that"
-        " is installed]"
-    )(function)
-
-
-def any_scheduler_option(help_text: str) -> Callable[[F], F]:
+def scheduler_option(help_text: str) -> Callable[[F], F]:
     """Return a decorator that adds ``-s``; the command receives the name of a scheduler, or None.
 
     Args:
@@ -250,50 +242,33 @@ def output_option_of(*formats: str) -> Callable[[F], F]:
 def handle_argument(function: F) -> F:
     """Add the argument HANDLE, the handle or a short name of one app."""
     return click.argument(
-        "app_handle", metavar="HANDLE", callback=_checked_handle, shell_complete=complete_apps
+        "app_handle", metavar="HANDLE", callback=_resolved, shell_complete=complete_apps
     )(function)
 
 
-def handles_argument(function: F) -> F:
-    """Add the argument HANDLE..., the handles or short names of one or more apps."""
-    return _handles_argument("HANDLE...", required=True)(function)
-
-
-def optional_handles_argument(function: F) -> F:
-    """Add the argument [HANDLE]..., the handles or short names of any number of apps."""
-    return _handles_argument("[HANDLE]...", required=False)(function)
-
-
-def _handles_argument(metavar: str, *, required: bool) -> Callable[[F], F]:
+def handles_argument(*, required: bool) -> Callable[[F], F]:
+    """Return a decorator that adds HANDLE..., the handles or short names of several apps."""
     return click.argument(
         "app_handles",
-        metavar=metavar,
+        metavar="HANDLE..." if required else "[HANDLE]...",
         nargs=-1,
         required=required,
-        callback=_checked_handles,
+        callback=_resolved,
         shell_complete=complete_apps,
     )
 
 
-def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _resolved(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return the handle or the handles of the texts on the command line."""
     if ctx.resilient_parsing:
         return value
+    from torchx_cli.arguments.handles import resolve_handles
+
+    if param.nargs == -1:
+        return resolve_handles(value)
     if value.startswith("-"):  # the command accepts unknown options after the handle
         raise click.NoSuchOption(value, ctx=ctx)
-    from torchx_cli.arguments.handles import resolve_handle
-
-    return resolve_handle(value)
-
-
-def _checked_handles(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    if ctx.resilient_parsing or not any(value.startswith("@") for value in values):
-        return tuple(_checked_handle(ctx, param, value) for value in values)
-    from torchx_cli.arguments.handles import submitted_handles
-
-    found = submitted_handles(values)
-    return tuple(found.get(value) or _checked_handle(ctx, param, value) for value in values)
+    return resolve_handles([value])[0]
 
 
 def notify_option(help_text: str) -> Callable[[F], F]:

@@ -7,22 +7,24 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from torchx_cli.arguments.options import (
     Command,
-    any_scheduler_option,
     duration_option,
     output_option,
+    scheduler_option,
 )
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
 from torchx_cli.main import usable_manager
 from torchx_cli.output.colors import paint
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.printing import counted, write_result
 from torchx_cli.output.terminal import escape_controls
 from torchx_kit.checks import CHECK_SECONDS, on_this_machine
 from torchx_runner.config import api as config
@@ -87,7 +89,7 @@ class _Command(Command):
 
 
 @click.command("doctor", cls=_Command)
-@any_scheduler_option("Check this scheduler only.  [default: all installed schedulers]")
+@scheduler_option("Check this scheduler only.  [default: all installed schedulers]")
 @duration_option(
     "--timeout",
     help="Wait this long for the checks.  [default: 5s, longer on a busy machine]",
@@ -114,10 +116,8 @@ def command(scheduler: str | None, timeout: float | None, output_format: str) ->
         else outcome
         for outcome in outcomes
     ]
-    if output_format == TABLE:
-        _print(outcomes, unused)
-    else:
-        write_data([_data(outcome) for outcome in outcomes], output_format)
+    data = [{**outcome._asdict(), "remedy": outcome.remedy or None} for outcome in outcomes]
+    write_result(data, _text(outcomes, unused), output_format)
     failed = {outcome.subject for outcome in outcomes if outcome.level == ERROR}
     if failed:
         fail(BACKEND_FAILED if failed & set(installed) else BAD_REQUEST)
@@ -130,27 +130,18 @@ def _used() -> set[str]:
         return {DEFAULT_SCHEDULER}
 
 
-def _print(outcomes: list[Outcome], unused: set[str]) -> None:
-    subject = ""
-    for outcome in outcomes:
-        if outcome.subject != subject:
-            subject = outcome.subject
-            write(escape_controls(subject + (" (not in use)" if subject in unused else "")))
-        level = paint(f"{outcome.level:<7}", _COLORS[outcome.level], sys.stdout)
-        write(f"  {level}  {escape_controls(outcome.message)}")
-        if outcome.remedy:
-            write(f"           {escape_controls(f'remedy: {outcome.remedy}')}")
+def _text(outcomes: list[Outcome], unused: set[str]) -> str:
+    lines = []
+    for subject, found in groupby(outcomes, attrgetter("subject")):
+        lines.append(escape_controls(subject + (" (not in use)" if subject in unused else "")))
+        for outcome in found:
+            level = paint(f"{outcome.level:<7}", _COLORS[outcome.level], sys.stdout)
+            lines.append(f"  {level}  {escape_controls(outcome.message)}")
+            if outcome.remedy:
+                lines.append(f"           {escape_controls(f'remedy: {outcome.remedy}')}")
     levels = [outcome.level for outcome in outcomes]
-    counts = [_count(levels.count(level), level) for level in (ERROR, WARNING)]
-    write(f"{counts[0]}, {counts[1]}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _data(outcome: Outcome) -> dict[str, str | None]:
-    return {**outcome._asdict(), "remedy": outcome.remedy or None}
+    counts = [counted(levels.count(level), level) for level in (ERROR, WARNING)]
+    return "\n".join([*lines, ", ".join(counts)])
 
 
 # -- running the checks

@@ -107,9 +107,9 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
                 {
                     **origin._asdict(),
                     "stage": "install",
-                    "message": message,
+                    "message": f"{problem}; run: {command}",
                 }
-                for origin, message in conflicts()
+                for origin, problem, command in conflicts()
             ),
         ],
     }

@@ -27,11 +27,8 @@ from torchx_specs.errors import ComponentArgumentError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from click.shell_completion import CompletionItem
 
-    from torchx_cli.launch.after import After
     from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
@@ -41,8 +38,6 @@ _UPSTREAM = (
     *("--dryrun", "--wait", "--log", "--tee_logs", "--stdin"),
     *("--scheduler", "--scheduler_args", "-cfg", "--workspace", "--parent_run_id"),
 )
-#: Options that need the handle of the app, by parameter.
-_NOT_LATER = {"log": "--log", "parent_run_id": "--parent_run_id", "notify": "--notify"}
 
 
 class _RunCommand(Command):
@@ -156,14 +151,17 @@ def command(
             target = _target(ctx.meta[FORM], component_and_arguments, launch)
             scheduler, cfg = launch.read_scheduler(runner)
             if after:
-                from torchx_cli.launch.after import read_after
+                from torchx_cli.launch.after import held_cfg, read_after, submit_later
 
                 required = read_after(after)
-                held = _held(ctx, runner, required, scheduler, cfg)
+                held = held_cfg(ctx, runner, required, scheduler, cfg)
                 if held is None:
-                    _submit_later(ctx, launch, component_and_arguments, target, required)
+                    argv = component_and_arguments
+                    if not argv or argv[0].startswith("-"):  # the default target in [cli:run]
+                        ctx.meta[FORM], argv = Form.PLAIN, (target.component, *target.arguments)
+                    submit_later(ctx, argv, required)
                     return
-                cfg = dict(held)
+                cfg = held
             request = RunRequest(
                 target.component,
                 target.arguments,
@@ -186,43 +184,6 @@ def command(
             submit(runner, request, no_wait)
         except ComponentArgumentError as e:
             raise _misplaced_option(e, ctx.command, request) or e from None
-
-
-def _held(
-    ctx: click.Context, runner: Runner, after: After, scheduler: str, cfg: Mapping[str, CfgVal]
-) -> Mapping[str, CfgVal] | None:
-    """Return options with which the scheduler holds the app; None if it cannot do so."""
-    from torchx_cli.launch.after import held_cfg
-
-    held = held_cfg(runner, after, scheduler, cfg)
-    if held is None and ctx.params["dryrun"]:
-        import logging
-
-        logging.getLogger(__name__).info("a background process would wait for %s", after)
-        return cfg
-    return held
-
-
-def _submit_later(
-    ctx: click.Context,
-    launch: LaunchOptions,
-    argv: tuple[str, ...],
-    target: Target,
-    after: After,
-) -> None:
-    """Let a background process wait; options that need the handle of the app are errors."""
-    from torchx_cli.launch.after import submit_later
-
-    for name, option in _NOT_LATER.items():
-        if is_given(ctx, name) and ctx.params[name]:
-            raise click.UsageError(
-                f"{option}: not with --after here, where a background process submits the app when"
-                f" the other one has ended; 'torchx sweep' shows what it does",
-                ctx,
-            )
-    if not argv or argv[0].startswith("-"):  # the target is the default in [cli:run]
-        ctx.meta[FORM], argv = Form.PLAIN, (target.component, *target.arguments)
-    submit_later(ctx, launch, argv, after)
 
 
 def _misplaced_option(

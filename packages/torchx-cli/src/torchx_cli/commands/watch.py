@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,9 +20,7 @@ from torchx_cli.arguments.options import (
     output_option,
 )
 from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.reports import intervals
-from torchx_cli.logs.copies import required_copies
-from torchx_cli.logs.replicas import LogSource, replicas_now
+from torchx_cli.logs.copies import required_copies, save_logs
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import format_time, rfc3339, write_result
 from torchx_cli.runner_context import open_runner
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INTERVAL = 10.0
+# The first pause between two queries, in seconds, and the factor by which pauses grow.
+_FIRST_PAUSE, _GROWTH = 0.1, 1.5
 _STOP_SECONDS = 5.0
 
 
@@ -47,7 +47,7 @@ _STOP_SECONDS = 5.0
 @click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
 @duration_option("--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]")
 @output_option
-@handles_argument
+@handles_argument(required=True)
 def command(
     notify: tuple[str, ...],
     save: bool,
@@ -83,7 +83,7 @@ def command(
 
 def _show(
     runner: Runner,
-    changes: Iterable[Change],
+    changes: Iterable[tuple[str, AppStatus | None]],
     output_format: str,
     deliveries: Deliveries | None,
     copies: LogCopies | None,
@@ -91,28 +91,17 @@ def _show(
     """Print each change, save logs and notify; return whether an app did not succeed."""
     has_failed = False
     saved: set[str] = set()
-    for change in changes:
-        data = job_data(change.handle, change.status)
-        _write(data, output_format)
-        status = change.status
-        is_new = status is not None and is_started(status.state) and change.handle not in saved
+    for handle, status in changes:
+        _write(job_data(handle, status), output_format)
+        is_new = status is not None and is_started(status.state) and handle not in saved
         if copies is not None and is_new:
-            saved.add(change.handle)
-            _save(runner, change.handle, copies)
+            saved.add(handle)
+            save_logs(runner, handle, copies)
         if status is None or status.is_terminal():
             has_failed |= status is None or status.state != AppState.SUCCEEDED
             if deliveries is not None:
-                deliveries.send(job_ended(change.handle, status))
+                deliveries.send(job_ended(handle, status))
     return has_failed
-
-
-def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
-    try:
-        replicas = replicas_now(runner, LogSource(handle))
-        if replicas:
-            copies.start(runner, handle, replicas)
-    except Exception as e:  # continue with the other apps
-        logger.warning("the logs of %s are not saved: %s", handle, one_line(e))
 
 
 def _write(data: dict[str, Any], output_format: str) -> None:
@@ -125,24 +114,16 @@ def _write(data: dict[str, Any], output_format: str) -> None:
 # -- changes of states
 
 
-class Change(NamedTuple):
-    """An app whose state has changed, or that is seen for the first time.
-
-    Attributes:
-        handle: The app.
-        status: The status of the app; None if the scheduler does not know the app.
-    """
-
-    handle: str
-    status: AppStatus | None
+#: The handle and the status of an app, or the error that ended a thread.
+_Found = queue.SimpleQueue["tuple[str, AppStatus | None] | Exception"]
 
 
-#: Changes, and the error that ended a thread.
-_Found = queue.SimpleQueue["Change | Exception"]
+def watch_handles(
+    runner: Runner, handles: Sequence[str], interval: float
+) -> Iterator[tuple[str, AppStatus | None]]:
+    """Yield the handle and the status of each app, and again when its state changes.
 
-
-def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> Iterator[Change]:
-    """Yield the changes of some apps until all of them have ended.
+    The status is None if the scheduler does not know the app. The iterator ends with the last app.
 
     Each scheduler is queried in a thread of its own, so that a scheduler that hangs does not delay
     the changes of others. If the query of an app fails, one warning is logged, and the app is
@@ -170,9 +151,10 @@ def watch_handles(runner: Runner, handles: Sequence[str], interval: float) -> It
             item = found.get()
             if isinstance(item, Exception):
                 raise item
-            if item.status is None or item.status.is_terminal():
-                running.discard(item.handle)
-            yield item
+            handle, status = item
+            if status is None or status.is_terminal():
+                running.discard(handle)
+            yield handle, status
     finally:
         stopped.set()
 
@@ -188,7 +170,8 @@ def _poll(
     states: dict[str, AppState | None] = dict.fromkeys(handles)
     failing: set[str] = set()
     try:
-        for pause in intervals(min(0.1, interval), interval):
+        pause = 0.0
+        while states and not stopped.wait(pause):
             for handle, before in list(states.items()):
                 try:
                     status = runner.status(handle)
@@ -203,12 +186,11 @@ def _poll(
                     failing.remove(handle)
                     logger.info("%s answers again", handle)
                 if status is None or status.state != before:
-                    found.put(Change(handle, status))
+                    found.put((handle, status))
                 if status is None or status.is_terminal():
                     del states[handle]
                 else:
                     states[handle] = status.state
-            if not states or stopped.wait(pause):
-                break
+            pause = min(max(_FIRST_PAUSE, pause * _GROWTH), interval)
     except Exception as e:  # the consumer's thread raises it
         found.put(e)

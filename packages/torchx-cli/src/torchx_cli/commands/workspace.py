@@ -16,6 +16,7 @@ from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import (
     TABLE,
     Column,
+    counted,
     format_bytes,
     rfc3339,
     row_data,
@@ -127,7 +128,7 @@ def prune(
         _write_found(found)
     total = _total(removable)
     if asks and removable:
-        question = f"Remove {_count(removable)} ({total})?"
+        question = f"Remove {counted(len(removable), 'item')} ({total})?"
         if not click.confirm(question, err=True):
             removable = []
     if not dryrun:
@@ -136,9 +137,9 @@ def prune(
     removed = [one for one in found if one.removed]
     if output_format == TABLE:
         if dryrun:
-            write(f"would remove {_count(removable)} ({total})")
+            write(f"would remove {counted(len(removable), 'item')} ({total})")
         else:
-            write(f"removed {_count(removed)} ({_total(removed)})")
+            write(f"removed {counted(len(removed), 'item')} ({_total(removed)})")
     else:
         write_data(
             {
@@ -203,10 +204,6 @@ def _write_found(found: Sequence[_Found]) -> None:
     for one in found:
         if one.item.remove is None:
             write(f"kept {one.item.name}: {one.item.reason}")
-
-
-def _count(found: Sequence[_Found]) -> str:
-    return "1 item" if len(found) == 1 else f"{len(found)} items"
 
 
 def _total(found: Sequence[_Found]) -> str:

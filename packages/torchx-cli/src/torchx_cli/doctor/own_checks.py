@@ -83,10 +83,7 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
     Args:
         cfg: Not used.
     """
-    problems = [
-        (problem, command)
-        for problem, _, command in (message.partition("; run: ") for _, message in conflicts())
-    ]
+    problems = [(problem, command) for _, problem, command in conflicts()]
     names = {r.origin.distribution for r in usable_manager().registrations} | {"torchx"}
     problems += [
         (problem, f"pip install '{requirement}'")
@@ -98,15 +95,11 @@ def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
         yield CheckResult("ok", "the versions of the installed distributions fit")
 
 
-def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Origin, str]]:
-    """Yield each conflicting distribution, with a message that contains the remedy.
-
-    Args:
-        path: Folders to search for installed distributions; None means ``sys.path``.
-    """
+def conflicts() -> Iterator[tuple[Origin, str, str]]:
+    """Yield each conflicting distribution, with a message and the command that repairs it."""
     others: dict[str, Distribution] = {}
     ours: Distribution | None = None
-    for found in distributions(path=list(sys.path if path is None else path)):
+    for found in distributions():
         if any(ep.value == _BRIDGES for ep in found.entry_points if ep.group == "torchx"):
             ours = ours or found
         # An editable installation does not list its files in RECORD.
@@ -130,7 +123,7 @@ def conflicts(path: Iterable[str] | None = None) -> Iterator[tuple[Origin, str]]
                 f"pip uninstall {name}; pip install --force-reinstall --no-deps"
                 f" torchx=={ours.version} torchx-cli=={ours.version}"
             )
-        yield Origin(name, other.version), f"{what}; run: {remedy}"
+        yield Origin(name, other.version), what, remedy
 
 
 def unmet_requirements(distributions: Iterable[str]) -> Iterator[tuple[str, str]]:

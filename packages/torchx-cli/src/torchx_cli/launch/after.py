@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -14,13 +15,16 @@ from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
-    from torchx_cli.launch.options import LaunchOptions
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
+
+logger = logging.getLogger(__name__)
 
 OUTCOMES = ("ok", "any", "failed")
 # The command whose background process waits for the end of apps and sweeps.
 _WAITER = "sweep"
+#: Options of ``torchx run`` that need the handle of the app, by parameter.
+_NOT_LATER = {"log": "--log", "parent_run_id": "--parent_run_id", "notify": "--notify"}
 
 
 class After(NamedTuple):
@@ -62,14 +66,15 @@ def read_after(text: str) -> After:
 
 
 def held_cfg(
-    runner: Runner, after: After, scheduler: str, cfg: Mapping[str, CfgVal]
-) -> Mapping[str, CfgVal] | None:
+    ctx: click.Context, runner: Runner, after: After, scheduler: str, cfg: dict[str, CfgVal]
+) -> dict[str, CfgVal] | None:
     """Return options with which the scheduler holds an app until another one has ended.
 
-    The options are unchanged if the other app has ended as required. The result is None if the
-    scheduler cannot wait for it.
+    The options are unchanged if the other app has ended as required, and in a dry run of an app for
+    which a background process would wait. The result is None if a background process must wait.
 
     Args:
+        ctx: The context of ``torchx run``.
         runner: The runner.
         after: What the app waits for.
         scheduler: Name of the app's scheduler.
@@ -80,35 +85,45 @@ def held_cfg(
         RequestError: The other app has ended with another outcome.
     """
     other, _, app_id = parse_app_handle(after.handle)
-    if other == _WAITER:
+    if other != _WAITER:
+        status = existing(runner.status(after.handle), after.handle)
+        if is_terminal(status.state):
+            if after.is_met(status.state):
+                return cfg
+            raise RequestError(
+                f"--after {after}: this app is {status.state.name}, so that the new app would never"
+                f" start; --after {after.handle}:any starts it after any end"
+            )
+        if other == scheduler and runner.features(scheduler).dependencies:
+            held = runner.scheduler(scheduler).with_dependency(cfg, app_id, after.outcome)
+            if held is not None:
+                return dict(held)
+    if not ctx.params["dryrun"]:
         return None
-    status = existing(runner.status(after.handle), after.handle)
-    if is_terminal(status.state):
-        if after.is_met(status.state):
-            return cfg
-        raise RequestError(
-            f"--after {after}: this app is {status.state.name}, so that the new app would never"
-            f" start; --after {after.handle}:any starts it after any end"
-        )
-    if other == scheduler and runner.features(scheduler).dependencies:
-        return runner.scheduler(scheduler).with_dependency(cfg, app_id, after.outcome)
-    return None
+    logger.info("a background process would wait for %s", after)
+    return cfg
 
 
-def submit_later(
-    ctx: click.Context, launch: LaunchOptions, argv: Sequence[str], after: After
-) -> None:
+def submit_later(ctx: click.Context, argv: Sequence[str], after: After) -> None:
     """Start a background process that submits the app, as a sweep of one element.
 
     Args:
         ctx: The context of ``torchx run``.
-        launch: The options that say what to run, and where.
         argv: The target and its arguments.
         after: What the app waits for.
 
     Raises:
+        UsageError: An option needs the handle of the app.
         RequestError: The command ``torchx sweep`` is not installed.
     """
+    for name, option in _NOT_LATER.items():
+        is_given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_given and ctx.params[name]:
+            raise click.UsageError(
+                f"{option}: not with --after here, where a background process submits the app when"
+                f" the other one has ended; 'torchx sweep' shows what it does",
+                ctx,
+            )
     command: click.Command | None = ctx.find_root().command
     for name in (_WAITER, "run"):
         command = command.get_command(ctx, name) if isinstance(command, click.Group) else None
@@ -117,13 +132,9 @@ def submit_later(
             "--after needs a background process that waits, which torchx-sweep has; run: pip"
             " install torchx-sweep"
         )
+    # Both commands have the options of `launch_options`, among others.
+    shared = {param.name for param in command.params}
+    values = {name: value for name, value in ctx.params.items() if name in shared}
     target, *arguments = argv
-    ctx.invoke(
-        command,
-        **launch.values(),
-        wait=ctx.params["wait"],
-        output_format=ctx.params["output_format"],
-        after=str(after),
-        target=target,
-        arguments=tuple(arguments),
-    )
+    values.update(after=str(after), target=target, arguments=tuple(arguments))
+    ctx.invoke(command, **values)

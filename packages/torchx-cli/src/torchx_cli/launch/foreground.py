@@ -7,14 +7,17 @@ import os
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import interrupt_exit_code
 from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
+from torchx_cli.logs.copies import log_copies, save_logs
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.logs.replicas import LogSource, started_replicas
+from torchx_cli.logs.replicas import LogSource, described_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.runner_context import existing
+from torchx_specs.model.status import is_started
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
@@ -28,29 +31,21 @@ _SILENCE = 10.0
 
 
 class _BackgroundLogs(threading.Thread):
-    """Copies the logs of an app to standard error, once the app has started."""
+    """Copies the logs of an app to standard error; to be started once the app has started."""
 
-    def __init__(self, runner: Runner, app_handle: str, changes: StateChanges) -> None:
+    def __init__(self, runner: Runner, app_handle: str) -> None:
         super().__init__(name="logs", daemon=True)
         self._runner = runner
-        self._changes = changes
         self._app_handle = app_handle
-        self._reader: LogReader | None = None
+        query = LogQuery(should_tail=True, partial=True)
+        self.reader = LogReader(
+            runner.log_blocks, app_handle, query, sys.stderr, takes_color(sys.stderr)
+        )
         self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            handle, query = self._app_handle, LogQuery(should_tail=True, partial=True)
-            replicas = started_replicas(self._runner, LogSource(handle), self._changes)
-            self._reader = LogReader(
-                self._runner.log_blocks,
-                handle,
-                replicas,
-                query,
-                sys.stderr,
-                takes_color(sys.stderr),
-            )
-            self._reader.read_all()
+            self.reader.read_all(described_replicas(self._runner, LogSource(self._app_handle)))
         except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
 
@@ -62,27 +57,23 @@ class _BackgroundLogs(threading.Thread):
         seen = -1
         quiet_since = time.monotonic()
         while self.is_alive():
-            lines = self._reader.lines if self._reader else 0
-            if lines != seen or (self._reader is not None and self._reader.is_writing):
-                seen, quiet_since = lines, time.monotonic()
+            if self.reader.lines != seen or self.reader.is_writing:
+                seen, quiet_since = self.reader.lines, time.monotonic()
             elif time.monotonic() - quiet_since > _SILENCE:
                 logger.warning("the app has ended, but its logs have not; the rest is not shown")
                 break
             self.join(0.2)
-        self.stop()
+        self.reader.stop()
         if self._error is not None and not isinstance(self._error, BrokenPipeError):
             logger.warning("the logs are incomplete: %s", self._error)
-
-    def stop(self) -> None:
-        """Write no more lines."""
-        if self._reader is not None:
-            self._reader.stop()
 
 
 def follow_in_foreground(
     runner: Runner, app_handle: str, *, show_logs: bool, owned: bool
 ) -> AppStatus:
     """Wait until an app has ended, and return its status.
+
+    If log sinks are configured, the app's logs are saved in them.
 
     On an interrupt, such as Ctrl-C, an owned app is cancelled, and the command ends when the app
     has ended; a second one kills the app. Any other app continues, and the command ends at once.
@@ -98,15 +89,27 @@ def follow_in_foreground(
         UnknownAppException: The app no longer exists.
     """
     changes = StateChanges()
-    logs = _BackgroundLogs(runner, app_handle, changes) if show_logs else None
-    try:
-        if logs is not None:
+    logs = _BackgroundLogs(runner, app_handle)
+    copies = log_copies()
+    has_started = False
+
+    def observe(status: AppStatus) -> None:
+        nonlocal has_started
+        changes.observe(status)
+        if has_started or not is_started(status.state):
+            return
+        has_started = True
+        if show_logs:
             logs.start()
-        interval = 1 if owned or show_logs else 10
-        status = runner.wait(app_handle, wait_interval=interval, observe=changes.observe)
-    except KeyboardInterrupt as e:
-        _interrupted(runner, app_handle, logs, e, owned)
-    if logs is not None:
+        if copies is not None:
+            save_logs(runner, app_handle, copies)
+
+    with nullcontext() if copies is None else copies.saving():
+        try:
+            interval = 1 if owned or show_logs else 10
+            status = runner.wait(app_handle, wait_interval=interval, observe=observe)
+        except KeyboardInterrupt as e:
+            _interrupted(runner, app_handle, logs, e, owned)
         logs.finish()
     return existing(status, app_handle)
 
@@ -114,22 +117,21 @@ def follow_in_foreground(
 def _interrupted(
     runner: Runner,
     app_handle: str,
-    logs: _BackgroundLogs | None,
+    logs: _BackgroundLogs,
     error: KeyboardInterrupt,
     owned: bool,
 ) -> NoReturn:
     if not owned:
         say_what_continues(app_handle)
-        if logs is not None:
-            logs.stop()
+        logs.reader.stop()
         raise error
     try:
         logger.warning("cancelling %s (interrupt again to kill it)", app_handle)
         runner.cancel(app_handle)
         status = runner.wait(app_handle, wait_interval=1)
-        if logs is not None:
+        if logs.is_alive():
             logs.join(2.0)
-            logs.stop()
+        logs.reader.stop()
         if status is not None:
             log_end(status)
     except KeyboardInterrupt:

@@ -80,12 +80,6 @@ class LaunchOptions(NamedTuple):
     size: dict[str, str]
     given: tuple[str, ...]
 
-    def values(self) -> dict[str, Any]:
-        """Return the values of the options, by parameter."""
-        single = {name: getattr(self, name) for name in _SINGLE}
-        absent = dict.fromkeys((*SCHEDULER_OPTIONS, *SIZE))
-        return {**single, **absent, **self.options, **self.size}
-
     def target(self, form: Form, argv: Sequence[str]) -> Target:
         """Return the component that runs a target, and its arguments; see :func:`read_target`."""
         uploaded = os.getcwd() if self.workspace is None else self.workspace
@@ -138,12 +132,17 @@ def launch_options(function: F) -> F:
         )
         return function(*args, launch=launch, **values)
 
-    for option in reversed((scheduler_option, cfg_option, *_options())):
+    for option in reversed(list(_options())):
         with_options = option(with_options)
     return with_options  # type: ignore[return-value]
 
 
 def _options() -> Iterable[Callable[[F], F]]:
+    yield scheduler_option(
+        "Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one that"
+        " is installed]"
+    )
+    yield cfg_option
     yield click.option(
         "--ignore-unknown-cfg",
         is_flag=True,

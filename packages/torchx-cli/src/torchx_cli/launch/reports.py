@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from torchx_cli.output.printing import state_name
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torchx_runner import Runner
 
@@ -25,16 +24,8 @@ _REPEAT_SECONDS = 60.0
 _NUMBER = re.compile(r"\d+")
 
 
-def intervals(first: float = 0.02, longest: float = 2.0) -> Iterator[float]:
-    """Yield pauses between two polls, in seconds, which grow from ``first`` to ``longest``."""
-    interval = first
-    while True:
-        yield interval
-        interval = min(interval * 1.5, longest)
-
-
 class StateChanges:
-    """Logs the changes of an app's state while a command waits for the app; thread-safe.
+    """Logs the changes of an app's state while a command waits for the app.
 
     Each new state, reason and restart is logged. If only the numbers in a reason have changed, the
     message is logged at most once a minute. The end of the app is not logged, because the caller
@@ -51,7 +42,6 @@ class StateChanges:
     ) -> None:
         self._shows_first_run = shows_first_run
         self._clock = clock
-        self._lock = threading.Lock()
         self._state: AppState | None = None
         self._restarts = 0
         # When a message was logged last, by its state and its reason without numbers.
@@ -63,36 +53,33 @@ class StateChanges:
         Args:
             status: The present status of the app.
         """
-        with self._lock:
-            before, self._state = self._state, status.state
-            has_restarted = before is not None and status.num_restarts > self._restarts
-            self._restarts = max(self._restarts, status.num_restarts)
-            runs_from_the_start = (
-                before in (None, AppState.RUNNING)
-                and not self._logged
-                and not self._shows_first_run
-            )
-            if is_terminal(status.state) or (
-                status.state == AppState.RUNNING and runs_from_the_start and not has_restarted
-            ):
-                return
-            # This module is part of `torchx run`, which must start quickly.
-            from torchx_cli.output.status_text import detail, summary
+        before, self._state = self._state, status.state
+        has_restarted = before is not None and status.num_restarts > self._restarts
+        self._restarts = max(self._restarts, status.num_restarts)
+        runs_from_the_start = (
+            before in (None, AppState.RUNNING) and not self._logged and not self._shows_first_run
+        )
+        if is_terminal(status.state) or (
+            status.state == AppState.RUNNING and runs_from_the_start and not has_restarted
+        ):
+            return
+        # This module is part of `torchx run`, which must start quickly.
+        from torchx_cli.output.status_text import detail, summary
 
-            reason = detail(status)
-            kind = f"{status.state.name} {_NUMBER.sub('', reason)}"
-            now = self._clock()
-            if status.state == before and not has_restarted and kind in self._logged:
-                has_numbers = _NUMBER.search(reason) is not None
-                if not has_numbers or now - self._logged[kind] < _REPEAT_SECONDS:
-                    return
-            self._logged[kind] = now
-            text = summary(status)
-            if has_restarted:
-                ended = status.attempts[-2:-1]
-                why = f" after {ended[0].reason}" if ended else ""
-                text = f"restart {status.num_restarts}{why}: {text}"
-            logger.info("%s", text)
+        reason = detail(status)
+        kind = f"{status.state.name} {_NUMBER.sub('', reason)}"
+        now = self._clock()
+        if status.state == before and not has_restarted and kind in self._logged:
+            has_numbers = _NUMBER.search(reason) is not None
+            if not has_numbers or now - self._logged[kind] < _REPEAT_SECONDS:
+                return
+        self._logged[kind] = now
+        text = summary(status)
+        if has_restarted:
+            ended = status.attempts[-2:-1]
+            why = f" after {ended[0].reason}" if ended else ""
+            text = f"restart {status.num_restarts}{why}: {text}"
+        logger.info("%s", text)
 
 
 def say_what_continues(app_handle: str) -> None:
@@ -177,9 +164,8 @@ def _show_lines(app_handle: str, replica: tuple[str, int], name: str, held: list
     reader = LogReader(
         lambda *args: iter([(replica, held)]),
         app_handle,
-        [replica],
         LogQuery(),
         sys.stderr,
         takes_color(sys.stderr),
     )
-    reader.read_all()
+    reader.read_all([replica])

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -219,11 +219,9 @@ def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> 
             request.scheduler,
         )
     waits = request.wait or request.log or owned
-    status: AppStatus | None
-    if waits:
-        status = _attend(runner, request, handle, owned)
-    else:
-        status = _first_status(runner, request, handle)
+    status = (
+        _attend(runner, request, handle, owned) if waits else _first_status(runner, request, handle)
+    )
     if request.output_format != TABLE:
         write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
@@ -238,8 +236,7 @@ def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> Ap
     from torchx_cli.launch.reports import log_end
 
     logger.info("waiting for the app to finish")
-    with _saved_logs(runner, handle):
-        status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
+    status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     log_end(status)
     if request.deliveries is not None:
         from torchx_cli.notifications import job_ended
@@ -247,17 +244,6 @@ def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> Ap
         request.deliveries.send(job_ended(handle, status))
         request.deliveries.finish()
     return status
-
-
-def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
-    """Return a context in which the app's logs are saved, if log sinks are configured."""
-    from torchx_cli.logs.copies import log_copies
-    from torchx_cli.logs.replicas import LogSource, replicas_now
-
-    copies = log_copies()
-    if copies is None:
-        return nullcontext()
-    return copies.saving(runner, handle, lambda: replicas_now(runner, LogSource(handle)))
 
 
 def _first_status(runner: Runner, request: RunRequest, handle: str) -> AppStatus | None:

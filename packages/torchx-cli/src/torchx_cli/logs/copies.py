@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from torchx_cli.logs.replicas import LogSource, described_replicas
 from torchx_runner.config import api as config
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import RequestError, one_line
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import ALL
 
 if TYPE_CHECKING:
+    from torchx_runner import Runner
     from torchx_specs.plugins.factories import LogCopies
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,14 @@ def required_copies() -> LogCopies:
             " line 'url = file:///data/logs' to .torchxconfig"
         )
     return copies
+
+
+def save_logs(runner: Runner, app_handle: str, copies: LogCopies) -> None:
+    """Begin to save the logs of an app that has started; a failure is a warning."""
+    try:
+        copies.start(runner, app_handle, described_replicas(runner, LogSource(app_handle)))
+    except Exception as e:  # an error of the copy must not affect the job
+        logger.warning("the logs of %s are not saved: %s", app_handle, one_line(e))
 
 
 def _open() -> LogCopies | None:

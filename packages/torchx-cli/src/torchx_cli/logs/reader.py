@@ -41,8 +41,7 @@ class LogReader:
 
     Args:
         log_blocks: Reads the logs, as ``Runner.log_blocks`` does.
-        app_handle: The app, which must exist.
-        replicas: Role and index of each replica.
+        app_handle: The app.
         query: Which lines to show.
         stream: Where the lines are written.
         colorize: Whether to colour the name of the replica.
@@ -56,7 +55,6 @@ class LogReader:
         self,
         log_blocks: LogBlocks,
         app_handle: str,
-        replicas: Sequence[Replica],
         query: LogQuery,
         stream: TextIO,
         colorize: bool = False,
@@ -65,7 +63,6 @@ class LogReader:
         self.is_writing = False
         self._log_blocks = log_blocks
         self._app_handle = app_handle
-        self._replicas = replicas
         self._on_terminal = is_terminal(stream)
         has_pieces = query.should_tail and query.partial and query.regex is None
         self._query = query._replace(attempts=self._on_terminal, partial=has_pieces)
@@ -91,8 +88,11 @@ class LogReader:
                 self._end_lines()
             self._stopped = True
 
-    def read_all(self) -> None:
+    def read_all(self, replicas: Sequence[Replica]) -> None:
         """Copy each log to its end, unless :meth:`stop` is called.
+
+        Args:
+            replicas: Role and index of each replica.
 
         Raises:
             BrokenPipeError: The stream was closed by its reader.
@@ -100,7 +100,7 @@ class LogReader:
                 are logged.
         """
         errors: list[Exception] = []
-        blocks = self._read()
+        blocks = self._read(replicas)
         if self._query.partial:
             threading.Thread(target=self._show_late, daemon=True).start()
         try:
@@ -124,15 +124,15 @@ class LogReader:
         if errors:
             raise errors[0]
 
-    def _read(self) -> Generator[Block, Any, Any]:
+    def _read(self, replicas: Sequence[Replica]) -> Generator[Block, Any, Any]:
         # This is a generator, because read_all() calls close(), and the iterator that a subclass of
         # Runner returns may lack this method.
-        blocks = self._log_blocks(self._app_handle, self._replicas, self._query)
+        blocks = self._log_blocks(self._app_handle, replicas, self._query)
         if self._query.last is None or self._query.should_tail:
             yield from blocks
             return
         # Several logs may be read at the same time. Yield their lines in the order of the replicas.
-        lines: dict[Replica, list[str]] = {replica: [] for replica in self._replicas}
+        lines: dict[Replica, list[str]] = {replica: [] for replica in replicas}
         for replica, block in blocks:
             if isinstance(block, Exception):
                 yield replica, block

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx_cli.launch.reports import StateChanges, intervals
+from torchx_cli.launch.reports import StateChanges
 from torchx_cli.runner_context import existing, is_double
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.handles import make_app_handle
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 FORMAT = "SCHEDULER://[SESSION_NAME]/APP_ID[/ROLE_NAME[/REPLICA_IDS,...]]"
 
+# The longest time between two polls of an app that has not started, in seconds.
+_POLL_SECONDS = 2.0
 _MAX_SELECTED = 1_000_000
 _MAX_DIGITS = 9
 
@@ -88,7 +89,6 @@ def replicas_now(
     source: LogSource,
     *,
     only_failed: bool = False,
-    changes: StateChanges | None = None,
 ) -> list[tuple[str, int]] | None:
     """Return the selected replicas as role and index now; None if the app has not started yet.
 
@@ -96,7 +96,6 @@ def replicas_now(
         runner: The runner.
         source: The app, role and replicas.
         only_failed: Whether to return only the replicas that have failed.
-        changes: Logs the state of an app that has not started; None logs nothing.
 
     Raises:
         RequestError: The app has no such role or replica.
@@ -107,11 +106,8 @@ def replicas_now(
         return [(source.role, index) for index in source.replicas]
     status = existing(runner.status(source.app_handle), source.app_handle)
     if not is_started(status.state):
-        if changes is not None:
-            changes.observe(status)
         return None
-    app = existing(runner.describe(source.app_handle), source.app_handle)
-    replicas = selected_replicas(app, source)
+    replicas = described_replicas(runner, source)
     if not only_failed:
         return replicas
     failed = {
@@ -123,25 +119,35 @@ def replicas_now(
     return [replica for replica in replicas if replica in failed]
 
 
-def started_replicas(
-    runner: Runner, source: LogSource, changes: StateChanges | None = None
-) -> list[tuple[str, int]]:
+def started_replicas(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
     """Wait until an app has started, and return the selected replicas as role and index.
 
-    Args:
-        runner: The runner.
-        source: The app, and the role and replicas to select.
-        changes: Logs the app's states during the wait; None means a new object.
+    The app's states are logged during the wait.
 
     Raises:
         RequestError: The app has no such role or replica.
         UnknownAppException: The app does not exist.
     """
-    changes = changes or StateChanges()
-    pauses = intervals()
-    while (replicas := replicas_now(runner, source, changes=changes)) is None:
-        time.sleep(next(pauses))
+    changes = StateChanges()
+    while (replicas := replicas_now(runner, source)) is None:
+        runner.wait(
+            source.app_handle,
+            wait_interval=_POLL_SECONDS,
+            until=AppState.RUNNING,
+            observe=changes.observe,
+        )
     return replicas
+
+
+def described_replicas(runner: Runner, source: LogSource) -> list[tuple[str, int]]:
+    """Return the selected replicas as role and index, whether or not the app has started.
+
+    Raises:
+        RequestError: See :func:`selected_replicas`.
+        UnknownAppException: The app does not exist.
+    """
+    app = existing(runner.describe(source.app_handle), source.app_handle)
+    return selected_replicas(app, source)
 
 
 def selected_replicas(app: AppDef, source: LogSource) -> list[tuple[str, int]]:

@@ -226,6 +226,11 @@ def format_duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 item``, ``2 items``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_time(when: datetime) -> str:
     """Return a time as local time without fractions of a second: ``2026-11-21 10:00:00``."""
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")

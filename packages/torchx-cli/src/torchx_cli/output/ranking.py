@@ -61,21 +61,20 @@ def ranked(
         name: The column.
         descending: Whether the largest value comes first.
     """
-    numbers: list[tuple[float, T]] = []
-    texts: list[tuple[str, T]] = []
-    others: list[T] = []
-    for element, row in zip(elements, rows, strict=True):
-        value = row.get(name)
-        number = number_of(value)
-        if number is not None:
-            numbers.append((number, element))
-        elif value is None or isinstance(value, float):
-            others.append(element)
-        else:
-            texts.append((str(value), element))
-    for pairs in (numbers, texts):
-        pairs.sort(key=lambda pair: pair[0], reverse=descending)
-    return [*(one for _, one in numbers), *(one for _, one in texts), *others]
+    keys = [_key(row.get(name)) for row in rows]
+    order = sorted(range(len(keys)), key=lambda i: keys[i][1:], reverse=descending)
+    order.sort(key=lambda i: keys[i][0])  # keeps the order within each kind of value
+    return [elements[i] for i in order]
+
+
+def _key(value: Any) -> tuple[int, float, str]:
+    """Return the rank of a kind of value, and the value as a number or as text."""
+    number = number_of(value)
+    if number is not None:
+        return 0, number, ""
+    if value is None or isinstance(value, float):
+        return 2, 0.0, ""
+    return 1, 0.0, str(value)
 
 
 def best(
@@ -87,12 +86,9 @@ def best(
         RequestError: The column does not exist, or no element has a number there.
     """
     check_column("--best", name, rows)
-    numbers = [number_of(row.get(name)) for row in rows]
-    found = [(n, i) for i, n in enumerate(numbers) if n is not None]
-    if not found:
+    if all(number_of(row.get(name)) is None for row in rows):
         raise RequestError(f"--best {name}: no element has a number there")
-    choose = max if largest else min
-    return elements[choose(found, key=lambda pair: pair[0])[1]]
+    return ranked(elements, rows, name, descending=largest)[0]
 
 
 def with_numbers(elements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from torchx_cli.output.printing import (
+    counted,
     format_duration,
     format_time,
     handle_data,
     rfc3339,
     state_name,
 )
+from torchx_kit.signals import exit_signal, signal_name
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import (
     AppState,
@@ -33,9 +34,8 @@ _LONGEST_CAUSE = 300
 # A pending reason of the cluster is long, and its explanation follows it.
 _LONGEST_REASON = 600
 _LONGEST_ITEMS = 60
-# The exit codes of replicas that a scheduler ended by a signal, as it does after another replica
-# has failed.
-_SENT_BY_SCHEDULERS = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+# The signals by which a scheduler ends replicas, as it does after another replica has failed.
+_SENT_BY_SCHEDULERS = ("SIGTERM", "SIGKILL")
 # The order in which the groups of a role's replicas are shown, by state.
 _ORDER = ("FAILED", "UNKNOWN", "CANCELLED", "PENDING", "SUBMITTED", "RUNNING", "SUCCEEDED")
 
@@ -142,7 +142,11 @@ def detail(status: AppStatus) -> str:
         replicas = [replica for role in status.roles for replica in role.replicas]
         running = sum(replica.state == AppState.RUNNING for replica in replicas)
         done = sum(replica.state == AppState.SUCCEEDED for replica in replicas)
-        text = f"{running} of {_count(len(replicas))} running" if running < len(replicas) else ""
+        text = (
+            f"{running} of {counted(len(replicas), 'replica')} running"
+            if running < len(replicas)
+            else ""
+        )
         text += f", {done} succeeded" if done else ""
         failure = first_failure(status)
         if failure is not None:
@@ -190,7 +194,7 @@ def first_failure(status: AppStatus) -> Failure | None:
             message is None,
             when,
             is_named is None,
-            _end_of(replica).exit_code in _SENT_BY_SCHEDULERS,
+            signal_name(exit_signal(_end_of(replica).exit_code or 0)) in _SENT_BY_SCHEDULERS,
             math.inf if replica.ended is None else replica.ended.timestamp(),
         )
 
@@ -224,12 +228,10 @@ def _cause(failure: Failure) -> str:
 
 
 def _exit_text(exit_code: int) -> str:
-    if exit_code < 0:
-        try:
-            return f"signal {-exit_code} ({signal.Signals(-exit_code).name})"
-        except ValueError:
-            return f"signal {-exit_code}"
-    return f"exit code {exit_code}"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    name = signal_name(-exit_code)
+    return f"signal {-exit_code} ({name})" if name else f"signal {-exit_code}"
 
 
 def _run_time(start: datetime, end: datetime | None, is_running: bool, now: datetime) -> str:
@@ -279,16 +281,12 @@ def _role_head(name: str, replicas: Sequence[ReplicaStatus]) -> str:
     states = [state_name(replica.state) for replica in replicas]
     counts = ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states), key=_rank))
     restarts = sum(replica.restarts for replica in replicas)
-    text = f"{one_line(name)}: {_count(len(replicas))}"
+    text = f"{one_line(name)}: {counted(len(replicas), 'replica')}"
     return text + (f": {counts}" if counts else "") + (f"; {restarts} restarts" if restarts else "")
 
 
 def _rank(state: str) -> int:
     return _ORDER.index(state) if state in _ORDER else len(_ORDER)
-
-
-def _count(number: int) -> str:
-    return f"{number} replica{'' if number == 1 else 's'}"
 
 
 def _id_ranges(replicas: Iterable[ReplicaStatus]) -> str:

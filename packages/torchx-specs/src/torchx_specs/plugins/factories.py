@@ -171,10 +171,8 @@ class LogCopies(Protocol):
     def save(self, runner: Any, app_handle: str, replicas: Sequence[Replica], follow: bool) -> None:
         """Save what an app has written, or everything until its end, and log the result."""
 
-    def saving(
-        self, runner: Any, app_handle: str, replicas: Callable[[], Sequence[Replica] | None]
-    ) -> AbstractContextManager[None]:
-        """Save the logs of an app in a context; ``replicas`` returns None before the app starts."""
+    def saving(self) -> AbstractContextManager[None]:
+        """Return a context whose end calls :meth:`finish`; an exception ends the saving."""
 
     def start(self, runner: Any, app_handle: str, replicas: Sequence[Replica]) -> None:
         """Begin to save the logs of an app in the background."""

@@ -42,18 +42,9 @@ def status_data(status: SweepStatus) -> dict[str, Any]:
     return row_data(STATUS_COLUMNS, status)
 
 
-def element_data(
-    element: ElementRecord, metrics: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return an element as data for JSON.
-
-    Args:
-        element: The element.
-        metrics: The values that the element recorded in trackers; None leaves out the key
-            ``metrics``.
-    """
-    data = row_data((*_FIRST_COLUMNS, *_STATE_COLUMNS, *_LAST_COLUMNS), element)
-    return data if metrics is None else {**data, "metrics": json_data(dict(metrics))}
+def element_data(element: ElementRecord) -> dict[str, Any]:
+    """Return an element as data for JSON."""
+    return row_data((*_FIRST_COLUMNS, *_STATE_COLUMNS, *_LAST_COLUMNS), element)
 
 
 def element_values(
@@ -77,7 +68,7 @@ def reserved_columns(elements: Sequence[ElementRecord]) -> list[str]:
 
 
 def element_rows(
-    elements: Sequence[ElementRecord], metrics: Mapping[int, Mapping[str, Any]] | None = None
+    elements: Sequence[ElementRecord], metrics: Mapping[int, Mapping[str, Any]]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows of a table of elements.
 
@@ -86,16 +77,15 @@ def element_rows(
     Args:
         elements: The elements.
         metrics: The values that elements recorded in trackers, by number of the element and name
-            of the value; None means no columns of metrics.
+            of the value.
     """
     names = _parameter_names(elements)
-    found = metrics or {}
-    recorded = list(dict.fromkeys(name for values in found.values() for name in values))
+    recorded = list(dict.fromkeys(name for values in metrics.values() for name in values))
     columns = (
         *_FIRST_COLUMNS,
         *(Column("", partial(_parameter, name), name) for name in names),
         *_STATE_COLUMNS,
-        *(Column("", partial(_metric, found, name), name) for name in recorded),
+        *(Column("", partial(_metric, metrics, name), name) for name in recorded),
         *_LAST_COLUMNS,
     )
     return table_cells(columns, elements)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchx_cli.arguments.options import Command, optional_handles_argument
+from torchx_cli.arguments.options import Command, handles_argument
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.output.printing import state_name
 from torchx_cli.runner_context import open_runner
@@ -28,7 +28,7 @@ _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask if seve
 @click.command("cancel", cls=Command)
 @selection_options("Cancel", "all schedulers that you use")
 @_yes_option
-@optional_handles_argument
+@handles_argument(required=False)
 def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:
     """Cancel the apps HANDLE, or those that options such as --name select; keep their records.
 
@@ -43,7 +43,7 @@ def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> Non
 @click.command("delete", cls=Command)
 @selection_options("Delete", "all schedulers that you use")
 @_yes_option
-@optional_handles_argument
+@handles_argument(required=False)
 def delete(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:
     """Delete the apps HANDLE, or those that options such as --name select.
 

@@ -26,6 +26,5 @@ def command(app_handle: str, output_format: str) -> None:
     if output_format == TABLE:
         write(app_text(app))
     else:
-        document = app_document(app, output_format)
-        write_utf8(document if document.endswith("\n") else document + "\n")
+        write_utf8(app_document(app, output_format).removesuffix("\n") + "\n")
         warn_of_secrets(asdict(app))

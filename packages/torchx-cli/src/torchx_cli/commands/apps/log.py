@@ -125,11 +125,9 @@ def command(
     )
     source = parse_identifier(resolve_identifier(identifier))
     if save:
-        _check_save(source, query, failed or saved)
+        _save(source, query, failed or saved)
+        return
     with open_runner() as runner:
-        if save:
-            _save(runner, source, follow)
-            return
         log_blocks = log_blocks_of(runner)
         try:
             replicas = [] if saved else _replicas(runner, source, follow, failed)
@@ -147,30 +145,21 @@ def command(
             logger.info("these are the logs in %s%s", copy, is_whole)
         if replicas:
             LogReader(
-                log_blocks,
-                source.app_handle,
-                replicas,
-                query,
-                sys.stdout,
-                takes_color(sys.stdout),
-            ).read_all()
+                log_blocks, source.app_handle, query, sys.stdout, takes_color(sys.stdout)
+            ).read_all(replicas)
 
 
-def _check_save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
+def _save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
     shown = query._replace(should_tail=False, partial=False)
     if source.role is not None or selects_more or shown != LogQuery():
         raise click.UsageError("--save saves all logs of an app; only -f can be combined with it")
-
-
-def _save(runner: Runner, source: LogSource, follow: bool) -> None:
-    copies = required_copies()
-    if follow:
-        started_replicas(runner, source)
-    replicas = replicas_now(runner, source)
-    if replicas:
-        copies.save(runner, source.app_handle, replicas, follow)
-    else:
-        logger.info("%s has not started, so it has no logs to save", source.app_handle)
+    copies, follow = required_copies(), query.should_tail
+    with open_runner() as runner:
+        replicas = started_replicas(runner, source) if follow else replicas_now(runner, source)
+        if replicas:
+            copies.save(runner, source.app_handle, replicas, follow)
+        else:
+            logger.info("%s has not started, so it has no logs to save", source.app_handle)
 
 
 def _required_copy(source: LogSource) -> LogCopy:

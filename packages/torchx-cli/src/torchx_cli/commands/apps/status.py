@@ -12,7 +12,7 @@ import click
 from torchx_cli.arguments.options import Command, handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.live_region import LiveRegion
-from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.printing import TABLE, write, write_result
 from torchx_cli.output.status_text import status_data, status_text, summary
 from torchx_cli.output.terminal import can_replace_text
 from torchx_cli.runner_context import existing, open_runner
@@ -74,10 +74,8 @@ def command(
             logger.warning(
                 "the app has no role '%s'; roles: %s", name, ", ".join(names) or "none yet"
             )
-    if output_format == TABLE:
-        write(status_text(app_handle, status, roles, all_replicas=all_replicas, error=error))
-    else:
-        write_data(status_data(app_handle, status, list(roles), error), output_format)
+    text = status_text(app_handle, status, roles, all_replicas=all_replicas, error=error)
+    write_result(status_data(app_handle, status, list(roles), error), text, output_format)
 
 
 def _add_submission(app_handle: str, status: AppStatus) -> None:

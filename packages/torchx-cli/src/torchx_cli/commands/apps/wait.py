@@ -14,7 +14,6 @@ from torchx_cli.runner_context import existing, open_runner
 from torchx_runner import WaitTimeoutError
 from torchx_specs.model.status import AppState, is_terminal
 
-_ORDER = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
 _STATES = ("SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
 
@@ -40,14 +39,14 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
     Exit codes: 0 if the app succeeded, or reached the state of --until;
     1 if it failed, was cancelled or does not exist; 124 after --timeout.
     """
-    goal = None if until is None else AppState[until.upper()]
+    goal = AppState.SUCCEEDED if until is None else AppState[until.upper()]
     timed_out = False
     with open_runner() as runner:
         try:
             found = runner.wait(
                 app_handle,
                 timeout=timeout,
-                until=None if goal is None or is_terminal(goal) else goal,
+                until=None if is_terminal(goal) else goal,
                 observe=StateChanges(shows_first_run=True).observe,
             )
         except WaitTimeoutError as e:
@@ -65,20 +64,7 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
     if timed_out:
         print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)
-    if not has_reached(status.state, goal):
+    # The wait has ended at the goal, at a later state, or at the end of the app.
+    has_failed = is_terminal(status.state) and status.state != AppState.SUCCEEDED
+    if status.state != goal and (has_failed or is_terminal(goal)):
         fail(JOB_FAILED)
-
-
-def has_reached(state: AppState, goal: AppState | None) -> bool:
-    """Return True if an app in ``state`` has reached the state ``goal``.
-
-    Args:
-        state: The state of the app.
-        goal: The requested state; None means SUCCEEDED. A terminal state must be reached exactly.
-            Any other state is also reached if the app is in a later state, but not if the app
-            failed or was cancelled.
-    """
-    goal = AppState.SUCCEEDED if goal is None else goal
-    if state in (goal, AppState.SUCCEEDED):
-        return state == goal or not is_terminal(goal)
-    return state in _ORDER and goal in _ORDER and state > goal

@@ -77,9 +77,8 @@ def _add(archive: tarfile.TarFile, path: str, name: str) -> None:
         else:
             logger.warning("%s is a device or FIFO, which is not copied", path)
     except OSError as e:
-        if e.filename is None:
-            raise RequestError(f"cannot read {path}: {e.strerror or e}") from None
-        raise RequestError(f"cannot read {os.fsdecode(e.filename)}: {e.strerror or e}") from None
+        where = os.fsdecode(e.filename or path)
+        raise RequestError(f"cannot read {where}: {e.strerror or e}") from None
 
 
 # -- unpacking an archive

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 16
 _MOST_ERROR_BYTES = 4000
+# The exit codes of a shell for a program that cannot be run.
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 # Packs the file or folder $1. If $1 is a link, the link's target is packed.
 _PACK = """\
@@ -152,7 +154,7 @@ def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
         with runner.open_session(*replica, ["sh", "-c", _IS_FOLDER, "sh", path]) as session:
             _drain(session.output())
             code = session.wait()
-        if code < 126:
+        if code < _NOT_EXECUTABLE:
             return code == 0
     # The image has no shell. The scheduler may be able to copy archives without one.
     try:
@@ -186,15 +188,13 @@ def _send(
         if code == 0:
             return
         error: TorchXError = RequestError(f"cannot write to {folder} in {replica}: {message}")
-        if code < 126:  # 126 and 127 mean that sh or tar cannot be run
-            raise error
     except (ProgramNotFoundError, ReplicaNotRunningError) as e:
-        error = e
+        code, error = _NOT_FOUND, e
+    if code < _NOT_EXECUTABLE or not _has_archives(runner, replica):
+        raise error
     with tempfile.TemporaryFile() as spool:
         write(spool.write)
         spool.seek(0)
-        if not _has_archives(runner, replica):
-            raise error
         runner.write_archive(*replica, folder, iter(lambda: spool.read(_BLOCK), b""))
 
 

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_cli.arguments.handles import resolve_identifier
-from torchx_cli.logs.replicas import parse_identifier, selected_replicas
-from torchx_cli.runner_context import existing
+from torchx_cli.logs.replicas import described_replicas, parse_identifier
 from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ def find_target(runner: Runner, text: str) -> Target:
     source = parse_identifier(resolve_identifier(text))
     if source.role is not None and source.replicas is not None and len(source.replicas) == 1:
         return Target(source.app_handle, source.role, source.replicas[0])
-    app = existing(runner.describe(source.app_handle), source.app_handle)
-    found = selected_replicas(app, source)
+    found = described_replicas(runner, source)
     if len(found) == 1:
         return Target(source.app_handle, *found[0])
     names = [f"{role}/{k}" for role, k in found[:_SHOWN]]

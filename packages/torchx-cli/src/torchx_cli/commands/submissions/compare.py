@@ -82,7 +82,7 @@ def comparison_options(function: F) -> F:
 
 @click.command("compare", cls=Command)
 @comparison_options
-@handles_argument
+@handles_argument(required=True)
 def command(
     app_handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
 ) -> None:

@@ -12,8 +12,8 @@ import click
 
 from torchx_cli.arguments.options import (
     Command,
-    any_scheduler_option,
     output_option,
+    scheduler_option,
     split_names,
     when_option,
 )
@@ -55,7 +55,7 @@ _COLUMNS = (
 
 
 @click.command("history", cls=Command)
-@any_scheduler_option("Show only submissions to this scheduler.  [default: all]")
+@scheduler_option("Show only submissions to this scheduler.  [default: all]")
 @click.option(
     "--name", metavar="PATTERN", help="Show only apps whose name matches, such as 'train-*'."
 )

@@ -12,10 +12,10 @@ import click
 
 from torchx_cli.arguments.options import (
     Command,
-    any_scheduler_option,
     cfg_option,
     handle_argument,
     output_option,
+    scheduler_option,
 )
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, parse_cfg, read_cfg
 from torchx_cli.launch.submit import RunRequest, component_errors, submit
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
     help="Change a field of the app: name=x, env.LR=0.1, trainer.num_replicas=4, args.2=0.1 or"
     " resource.gpu=2. Without a role, the field of every role is changed.",
 )
-@any_scheduler_option("Submit to this scheduler.  [default: the scheduler of HANDLE]")
+@scheduler_option("Submit to this scheduler.  [default: the scheduler of HANDLE]")
 @cfg_option
 @click.option(
     "--workspace",
