@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.commands.doctor import configured_options, run_checks
@@ -58,7 +57,7 @@ async def gpus(runner: AsyncRunner, scheduler: str) -> dict[str, Any] | None:
         if not (await runner.features(scheduler)).gpus:
             return None
         cfg = await asyncio.to_thread(configured_options, scheduler)
-        return asdict(await runner.gpus(scheduler, cfg or None))
+        return (await runner.gpus(scheduler, cfg or None))._asdict()
 
     try:
         return await asyncio.wait_for(counts(), PATIENCE)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.model.app import AppDef, ProgramFile, Role
+from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.schedulers import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,7 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
     roles[0].workspace = workspace
 
 
-def plan_images(
-    scheduler: Scheduler[Any], roles: list[Role], cfg: Mapping[str, CfgVal], name: str
-) -> None:
+def plan_images(scheduler: object, roles: list[Role], cfg: Mapping[str, CfgVal], name: str) -> None:
     """Plan the images of roles for a dry run.
 
     The schedulers of this project set ``role.image`` to the name of the image that a later step
@@ -60,8 +58,10 @@ def plan_images(
     if isinstance(scheduler, WorkspaceMixin):
         scheduler.build_workspaces(roles, cfg)
         return
+    if isinstance(scheduler, Scheduler) and scheduler.copies_workspaces():
+        return
     for role in roles:
-        if not role.workspace or scheduler.copies_workspaces():
+        if not role.workspace:
             continue
         paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
         log = logger.debug if paths == {os.getcwd()} else logger.warning
