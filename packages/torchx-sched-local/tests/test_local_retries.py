@@ -102,14 +102,14 @@ def test_log_has_marks_where_attempts_begin(
         assert sorted(part.splitlines()) == sorted(["begin", f"a{number}", *others])
     marks = [
         line
-        for line in scheduler.app_logs.read(app_id, "main", 0, replace(query, should_tail=False))
+        for line in scheduler.app_logs.read(app_id, "main", 0, query._replace(should_tail=False))
         if "---" in line
     ]
     assert marks == ["--- attempt 2 ---\n", "--- attempt 3 ---\n"]
-    last = replace(query, should_tail=False, last=1)
+    last = query._replace(should_tail=False, last=1)
     assert list(scheduler.app_logs.read(app_id, "main", 0, last)) == ["a2"]
     assert not any("---" in line for line in lines(scheduler, app_id, streams=stream))
-    regex = replace(query, should_tail=False, regex="a")
+    regex = query._replace(should_tail=False, regex="a")
     found = list(scheduler.app_logs.read(app_id, "main", 0, regex))
     assert found == ["a0\n", "a1\n", "a2"]
 
