@@ -365,3 +365,11 @@ def test_an_app_that_runs_on_after_a_failure_says_so() -> None:
 
 def test_a_reason_that_is_only_the_state_is_left_out() -> None:
     assert summary(app(AppState.PENDING, msg="pending"), NOW) == "PENDING"
+
+
+def test_a_long_error_is_shortened_and_says_so() -> None:
+    error = json.dumps({"message": {"message": "x" * 5000}})
+    replica = ReplicaStatus(0, AppState.FAILED, "main", "host", structured_error_msg=error)
+    text = summary(AppStatus(AppState.FAILED, roles=[RoleStatus("main", [replica])]))
+    assert len(text) < 400
+    assert text.endswith("xxx... (shortened; --replicas shows more)")

@@ -169,15 +169,16 @@ class Selection(NamedTuple):
         )
 
 
-def selection_options(verb: str, everything: str) -> Callable[[F], F]:
+def selection_options(verb: str) -> Callable[[F], F]:
     """Return a decorator for options; the command receives :class:`Selection` as ``selection``.
 
     Args:
         verb: What the command does with the apps, such as ``List``.
-        everything: What it does without ``-s``.
     """
     options = (
-        scheduler_option(f"{verb} the apps of this scheduler only.  [default: {everything}]"),
+        scheduler_option(
+            f"{verb} the apps of this scheduler only.  [default: all schedulers that you use]"
+        ),
         click.option(
             "--state",
             "states",

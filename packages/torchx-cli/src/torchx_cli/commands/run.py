@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
-    from torchx_specs.options.run_options import CfgVal
 
 #: The options of upstream's command, whose abbreviations keep their meaning.
 _UPSTREAM = (
@@ -247,8 +246,11 @@ def _target(form: Form, argv: tuple[str, ...], launch: LaunchOptions) -> Target:
 
 
 def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> RunRequest:
-    from torchx_cli.launch.run_request import read_stdin_json
+    import json
+
+    from torchx_cli.launch.run_request import torchx_run_args_from_json
     from torchx_cli.launch.submit import RunRequest
+    from torchx_specs.formats.documents import parse_json
 
     allowed = {"stdin", "dryrun", "output_format", "as_json", "notify"}
     given = [
@@ -263,9 +265,11 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
     if given:
         message = f"{given[0]} and --stdin exclude each other: put it into the JSON object"
         raise click.UsageError(message, ctx)
-    args = read_stdin_json(read_utf8("--stdin"))
+    args = torchx_run_args_from_json(parse_json(read_utf8("--stdin"), "standard input"))
     scheduler = choose_scheduler(args.scheduler)
-    cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
+    opts = runner.scheduler_run_opts(scheduler)
+    cfg = opts.cfg_from_json_repr(json.dumps(args.scheduler_args))
+    config.apply(scheduler, cfg, opts=opts)
     component, arguments = args.component_name, args.component_args_str or args.component_args
     here = WorkingDirectory.now()
     return RunRequest(
@@ -281,13 +285,3 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
         False,
         output_format,
     )
-
-
-def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
-    """Return the given options (JSON values), completed from the configuration files."""
-    import json
-
-    opts = runner.scheduler_run_opts(scheduler)
-    cfg = opts.cfg_from_json_repr(json.dumps(given))
-    config.apply(scheduler, cfg, opts=opts)
-    return cfg

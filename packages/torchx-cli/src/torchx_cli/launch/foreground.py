@@ -106,7 +106,7 @@ def follow_in_foreground(
 
     with nullcontext() if copies is None else copies.saving():
         try:
-            interval = 1 if owned or show_logs else 10
+            interval = 1 if owned or show_logs or copies is not None else 10
             status = runner.wait(app_handle, wait_interval=interval, observe=observe)
         except KeyboardInterrupt as e:
             _interrupted(runner, app_handle, logs, e, owned)

@@ -65,9 +65,14 @@ def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
     """Return the run that a JSON object describes; an empty workspace is the working directory.
 
     Raises:
-        RequestError: Fields are missing, unknown, or of the wrong type; the error names all of
-            them.
+        RequestError: The data is no object, or fields are missing, unknown, or of the wrong type;
+            the error names all of them.
     """
+    if not isinstance(json_data, Mapping):
+        raise RequestError(
+            "standard input: expected a JSON object, got"
+            f" {type(json_data).__name__} {json_data!r:.60}"
+        )
     known = {f.name: f for f in fields(TorchXRunArgs)}
     problems = [
         f"required field '{name}' is missing"
@@ -88,19 +93,3 @@ def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
     if not args.workspace:
         args.workspace = os.getcwd()
     return args
-
-
-def read_stdin_json(text: str) -> TorchXRunArgs:
-    """Return the run that the text of a JSON object describes.
-
-    Raises:
-        RequestError: The text is not JSON, or the object does not describe a run.
-    """
-    from torchx_specs.formats.documents import parse_json
-
-    data = parse_json(text, "standard input")
-    if not isinstance(data, Mapping):
-        raise RequestError(
-            f"standard input: expected a JSON object, got {type(data).__name__} {data!r:.60}"
-        )
-    return torchx_run_args_from_json(dict(data))

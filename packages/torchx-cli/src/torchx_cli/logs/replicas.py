@@ -65,7 +65,6 @@ def parse_identifier(identifier: str) -> LogSource:
 def _indices(text: str) -> tuple[int, ...]:
     """Return the distinct indices of a list such as ``0,2-4``, in the given order."""
     ranges = []
-    count = 0
     for item in filter(None, text.split(",")):
         first, _, last = item.partition("-")
         last = last or first
@@ -75,12 +74,11 @@ def _indices(text: str) -> tuple[int, ...]:
         if not selected:
             raise RequestError(f"replicas '{item}': the first index is greater than the last one")
         ranges.append(selected)
-        count += len(selected)
-        if count > _MAX_SELECTED:
-            raise RequestError(
-                f"replicas '{text:.40}': the ranges contain more than {_MAX_SELECTED:,} replicas;"
-                " leave the replicas out to select all of the role"
-            )
+    if sum(map(len, ranges)) > _MAX_SELECTED:
+        raise RequestError(
+            f"replicas '{text:.40}': the ranges contain more than {_MAX_SELECTED:,} replicas; leave"
+            " the replicas out to select all of the role"
+        )
     return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 

@@ -26,7 +26,7 @@ _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask if seve
 
 
 @click.command("cancel", cls=Command)
-@selection_options("Cancel", "all schedulers that you use")
+@selection_options("Cancel")
 @_yes_option
 @handles_argument(required=False)
 def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:
@@ -41,7 +41,7 @@ def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> Non
 
 
 @click.command("delete", cls=Command)
-@selection_options("Delete", "all schedulers that you use")
+@selection_options("Delete")
 @_yes_option
 @handles_argument(required=False)
 def delete(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:

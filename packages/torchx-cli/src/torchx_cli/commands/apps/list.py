@@ -39,7 +39,7 @@ _COLUMNS = (
 
 
 @click.command("list", cls=Command)
-@selection_options("List", "all schedulers that you use")
+@selection_options("List")
 @cfg_option
 @click.option(
     "-n",

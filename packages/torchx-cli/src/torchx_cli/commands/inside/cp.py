@@ -91,12 +91,13 @@ def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
         path = posixpath.join(path, ".")
     error: RequestError | None = None
     with runner.open_session(*replica, ["sh", "-c", _PACK, "sh", path]) as session:
-        output = _Output(session)
+        messages = bytearray()
+        output = _output(session, messages)
         try:
-            unpack(output.chunks(), target)
+            unpack(output, target)
         except RequestError as e:  # if tar failed, its message is the cause
             error = e
-        code, message = output.end()
+        code, message = _end(session, output, messages)
     if code:
         raise RequestError(f"cannot read {path} in {replica}: {message}")
     if error is not None:
@@ -108,30 +109,23 @@ def _drain(chunks: Iterable[object]) -> None:
         pass
 
 
-class _Output:
-    """The output of ``tar``, which runs in a session."""
+def _output(session: Session, messages: bytearray) -> Iterator[bytes]:
+    """Yield the standard output of tar, and add the beginning of its standard error to messages."""
+    for stream, data in session.output():
+        if stream == Stream.STDERR:
+            messages += data[: _MOST_ERROR_BYTES - len(messages)]
+        else:
+            yield data
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._output = session.output()
-        self._messages = b""
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the standard output of tar, and keep the beginning of its standard error."""
-        for stream, data in self._output:
-            if stream == Stream.STDERR:
-                self._messages = (self._messages + data)[:_MOST_ERROR_BYTES]
-            else:
-                yield data
+def _end(session: Session, output: Iterator[bytes], messages: bytearray) -> tuple[int, str]:
+    """Wait until tar has ended, and return its exit code and messages.
 
-    def end(self) -> tuple[int, str]:
-        """Wait until tar has ended, and return its exit code and messages.
-
-        The output is read to its end: tar would fail if the session were closed earlier.
-        """
-        _drain(self.chunks())
-        code = self._session.wait()
-        return code, one_line(self._messages) or f"exit code {code}"
+    The output is read to its end: tar would fail if the session were closed earlier.
+    """
+    _drain(output)
+    code = session.wait()
+    return code, one_line(bytes(messages)) or f"exit code {code}"
 
 
 # -- copying to a replica
@@ -215,7 +209,8 @@ def _write_to(
     with session:
         thread = threading.Thread(target=send, daemon=True, name="archive")
         thread.start()
-        ended = _Output(session).end()
+        messages = bytearray()
+        ended = _end(session, _output(session, messages), messages)
         thread.join()
     if failures:
         raise failures[0]

@@ -120,12 +120,10 @@ class _Forwarding:
             raise self._error
 
     def _accept(self, listener: socket.socket, port: int) -> None:
-        while True:
-            try:
+        with contextlib.suppress(OSError):  # the listener was closed
+            while True:
                 client, _ = listener.accept()
-            except OSError:
-                return  # the listener was closed
-            threading.Thread(target=self._connect, args=(client, port), daemon=True).start()
+                threading.Thread(target=self._connect, args=(client, port), daemon=True).start()
 
     def _connect(self, client: socket.socket, port: int) -> None:
         with client:
