@@ -314,23 +314,22 @@ class LocalScheduler(Scheduler[LocalOpts]):
             BackendError: The machine cannot run the app, for example because it has too many
                 processes.
         """
-        from torchx_sched_local.submit import Submission, option
+        from torchx_sched_local.submit import option, start_attached, start_detached
 
         self._make_room()
         app_id = dryrun_info.request.app_id
         if dryrun_info.request.attempts and (resume_dir := dryrun_info.request.resume_dir):
             make_resume_dir(resume_dir)
-        submission = Submission(dryrun_info, self.session_name)
         detach = option(dryrun_info, "detach")
         if detach and type(self) is LocalScheduler:
-            submission.start_detached()
+            start_detached(dryrun_info, self.session_name)
             return app_id
         if detach:
             _warn(
                 "the option detach is ignored: only the launcher can start processes as %s does",
                 type(self).__name__,
             )
-        self._apps[app_id] = submission.start_attached(self._popen)
+        self._apps[app_id] = start_attached(dryrun_info, self.session_name, self._popen)
         return app_id
 
     # -- The methods below start a process; subclasses override them.
@@ -504,7 +503,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 _warn("%s", e)
                 continue
             if stored is None:
-                index.remove_dangling(app_id)
                 continue
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
@@ -682,7 +680,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if "." not in app_id:
             return None
         from torchx_kit.jobs.arrays import split_element_id
-        from torchx_sched_local.store.stored_element import StoredElement
+        from torchx_sched_local.store.stored_app import StoredElement
 
         array, k = split_element_id(app_id)
         stored = None if k is None else self._stored(array)

@@ -188,7 +188,7 @@ class _LocalAppDef:
             return
         for replica in self.replicas:
             replica.signal(signal.SIGTERM)
-        from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS
+        from torchx_sched_local.supervise.processes.replica_processes import GRACE_SECONDS
 
         deadline = time.monotonic() + GRACE_SECONDS
         for replica in self.replicas:
