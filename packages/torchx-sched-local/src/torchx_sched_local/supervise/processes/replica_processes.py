@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import resource
-import select
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -32,7 +31,10 @@ from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR, 
 #: How long a process may take to end after SIGTERM, in seconds.
 GRACE_SECONDS = 10.0
 
-_POLL_SECONDS = 0.1
+# How often to look whether a process has ended after a signal, and how long to wait before looking
+# for other processes after SIGKILL, or while too many files are open.
+_LOOK_SECONDS = 0.01
+_AGAIN_SECONDS = 0.1
 _ENDED = ("Z", "X")
 
 
@@ -250,7 +252,7 @@ def terminate_all(find: Callable[[], set[ProcessId]], grace: float | None = None
             if time.monotonic() >= kill_at:
                 members |= find()
                 _signal(members, signal.SIGKILL)
-                deadline = time.monotonic() + _POLL_SECONDS
+                deadline = time.monotonic() + _AGAIN_SECONDS
             elif not members:
                 members = find()
                 # Send SIGCONT too, because a stopped process does not handle SIGTERM.
@@ -260,29 +262,11 @@ def terminate_all(find: Callable[[], set[ProcessId]], grace: float | None = None
         except OSError as e:
             if e.errno not in NO_DESCRIPTOR:
                 raise
-            time.sleep(_POLL_SECONDS)  # another thread may close a file meanwhile
+            time.sleep(_AGAIN_SECONDS)  # another thread may close a file meanwhile
         for process in members:
-            _wait_for_end(process, deadline)
+            while is_alive(process) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
         members = set(filter(is_alive, members))
-
-
-def _wait_for_end(process: ProcessId, deadline: float) -> None:
-    """Wait until a process has ended, or until a time as :func:`time.monotonic`."""
-    try:
-        fd = open_pidfd(process.pid)
-    except ProcessLookupError:
-        return
-    if fd is None:
-        while is_alive(process) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        return
-    try:
-        if is_alive(process):  # else the pid was reused before the descriptor was opened
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-    finally:
-        os.close(fd)
 
 
 def _signal(processes: set[ProcessId], *numbers: int) -> None:
