@@ -146,14 +146,7 @@ class LocalLogs(Logs["LocalScheduler"]):
     def read_many(
         self, app_id: str, replicas: Iterable[Replica], query: LogQuery
     ) -> Iterator[Block]:
-        """Return blocks of log lines of several replicas; see :meth:`Logs.read_many`.
-
-        One thread reads all log files, unless a subclass of the scheduler started the app without a
-        supervision.
-        """
-        own_app = self.scheduler._own_app(app_id)
-        if own_app is not None and own_app.supervision is None:
-            return super().read_many(app_id, replicas, query)
+        """Return blocks of log lines of several replicas, all read by the calling thread."""
         closing = closing_of(self.scheduler)
 
         def find_log(role: str, k: int) -> FileLog | Exception:

@@ -243,7 +243,7 @@ class StoredApp:
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.supervise.reap import find_end, settle
+        from torchx_sched_local.supervise.guard import find_end, settle
 
         try:
             settle(AppFolder(self.folder.path), self.data["app_id"], must_end=must_end)

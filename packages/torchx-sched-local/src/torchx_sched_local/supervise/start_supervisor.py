@@ -185,7 +185,7 @@ def main(argv: list[str]) -> int:
     command, path, journal, app_id, *began = argv
     folder = AppFolder(path, int(journal))
     if command == "reap":
-        from torchx_sched_local.supervise.reap import reap
+        from torchx_sched_local.supervise.guard import reap
 
         reap(folder, app_id, int(began[0]))
         return 0
@@ -194,9 +194,8 @@ def main(argv: list[str]) -> int:
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
-    from torchx_sched_local.supervise.guard import ParentGuard
+    from torchx_sched_local.supervise.guard import ParentGuard, reap
     from torchx_sched_local.supervise.processes.replica_processes import identify
-    from torchx_sched_local.supervise.reap import reap
 
     report_fd, confirmation_fd = _take_standard_streams()
     launcher = identify(os.getppid())

@@ -171,7 +171,6 @@ class Supervision:
         self._failed: set[ReplicaRun] = set()
         self._is_cancelled = False
         self._cancels_itself = False
-        self._is_cleaned = False
         self.reactor = Reactor()
         # The guard starts before the first replica, so that no replica is ever without a guard.
         self.guard = parent or Guard(folder, self.run.app_id, self.run.begun)
@@ -214,31 +213,28 @@ class Supervision:
             self._gpus.close()
             if isinstance(e, Exception):
                 self.guard.dismiss()
-                self.guard.wait()
             else:
                 # Popen may have been interrupted just after it started a process. The guard finds
                 # that process too, because the guard looks for processes a little later.
-                self.guard.end_app()
+                self.guard.close_pipe()
+            self.guard.wait()
             _supervisions.discard(self)
             raise
 
     def _start_first(self) -> None:
-        first_reason = ""
         while (replica := self._next_waiting()) is not None:
             try:
                 self._start(replica)
             except OSError as e:
-                reason = f"{replica.name}: {self._describe_start_error(replica, e)}"
-                if e.errno not in PROGRAM_ERRORS:
-                    raise BackendError(reason) from e
-                first_reason = first_reason or reason
                 self._record_start_error(replica, e)
+                if e.errno not in PROGRAM_ERRORS:
+                    raise BackendError(_describe(replica)) from e
             self.folder.flush()
         self.folder.flush()  # why no other replica may start now
         if not self._running and self._request.elements is None and not self.run.waiting:
-            raise RequestError(
-                first_reason or "the request has no replicas; set Role.num_replicas to 1 or more"
-            )
+            if self.run.replicas:
+                raise RequestError(_describe(self.run.replicas[0]))
+            raise RequestError("the request has no replicas; set Role.num_replicas to 1 or more")
 
     def _start(self, replica: ReplicaRun) -> None:
         """Start a replica; an overridden method of a scheduler may raise any error."""
@@ -700,11 +696,7 @@ class Supervision:
         self._try_flush()
         if self._running or self._operations or self._waiting or self.ended.is_set():
             return
-        if self._is_cleaned:
-            self._finish()
-        else:
-            self._is_cleaned = True
-            self._terminate_app("")
+        self._terminate({*self.run.replicas}, "", self._finish)
 
     def _try_flush(self) -> None:
         """Write the recorded events, or keep them for the next flush if the disk is full."""
