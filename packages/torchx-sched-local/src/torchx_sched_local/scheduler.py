@@ -23,8 +23,8 @@ from torchx_sched_local.build_request import (
     join_path,
     process_path,
 )
-from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import (
+    ENV_CUDA_VISIBLE_DEVICES,
     claimed_gpus,
     device_count,
     divide_gpus,
@@ -33,24 +33,28 @@ from torchx_sched_local.cuda import (
 )
 from torchx_sched_local.environments import environment_path
 from torchx_sched_local.errors import TooManyAppsError, folder_error
-from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
-from torchx_sched_local.image_providers import ImageProvider as ImageProvider
 from torchx_sched_local.image_providers import (
-    LocalDirectoryImageProvider as LocalDirectoryImageProvider,
+    CWDImageProvider,
+    ImageProvider,
+    LocalDirectoryImageProvider,
 )
-from torchx_sched_local.logs.iterator import LogIterator as LogIterator
-from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.request import ENV_ERROR_FILE, format_request
-from torchx_sched_local.request import PopenRequest as PopenRequest
-from torchx_sched_local.request import ReplicaParam as ReplicaParam
-from torchx_sched_local.store import layout
-from torchx_sched_local.store.layout import COMBINED_LOG as COMBINED_LOG
-from torchx_sched_local.store.layout import NA as NA
-from torchx_sched_local.store.layout import STDERR_LOG as STDERR_LOG
-from torchx_sched_local.store.layout import STDOUT_LOG as STDOUT_LOG
-from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
-from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
-from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
+from torchx_sched_local.logs.iterator import LogIterator
+from torchx_sched_local.options import LocalOpts
+from torchx_sched_local.request import (
+    ENV_ERROR_FILE,
+    PopenRequest,
+    ReplicaParam,
+    format_request,
+)
+from torchx_sched_local.store.layout import (
+    COMBINED_LOG,
+    NA,
+    STDERR_LOG,
+    STDOUT_LOG,
+    base_folder,
+    session_folder,
+)
+from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.workspaces import planned_copies
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -69,6 +73,28 @@ if TYPE_CHECKING:
     from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
+
+#: The names that clients use; other modules define some of them.
+__all__ = [
+    "COMBINED_LOG",
+    "ENV_CUDA_VISIBLE_DEVICES",
+    "NA",
+    "STDERR_LOG",
+    "STDOUT_LOG",
+    "CWDImageProvider",
+    "ImageProvider",
+    "LocalDirectoryImageProvider",
+    "LocalOpts",
+    "LocalScheduler",
+    "LogIterator",
+    "PopenProtocol",
+    "PopenRequest",
+    "ReplicaParam",
+    "SignalException",
+    "_LocalAppDef",
+    "_LocalReplica",
+    "create_scheduler",
+]
 
 AppId = str
 AppName = str
@@ -242,8 +268,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
         """Return the folder of an app, without creating it."""
         base = cfg.get("log_dir")
-        root = os.path.abspath(str(base)) if base else layout.base_folder()
-        return os.path.join(root, layout.session_folder(self.session_name), app_id)
+        root = os.path.abspath(str(base)) if base else base_folder()
+        return os.path.join(root, session_folder(self.session_name), app_id)
 
     def _cuda_device_count(self) -> int:
         """Return how many GPUs this machine has."""
