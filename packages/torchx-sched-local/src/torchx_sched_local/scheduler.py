@@ -32,7 +32,7 @@ from torchx_sched_local.cuda import (
     visible_gpus,
 )
 from torchx_sched_local.environments import environment_path
-from torchx_sched_local.errors import TooManyAppsError, folder_error
+from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
 from torchx_sched_local.image_providers import (
     CWDImageProvider,
     ImageProvider,
@@ -713,6 +713,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if k is None or stored is None or k >= len(stored.element_names):
             return None
         return StoredElement(stored, k)
+
+    def _existing(self, app_id: str) -> StoredApp:
+        """Return an app as stored in its folder.
+
+        Raises:
+            UnknownAppException: There is no such app; the error is also a KeyError.
+        """
+        stored = self._stored(app_id)
+        if stored is None:
+            raise UnknownLocalAppError(app_id)
+        return stored
 
     @functools.cached_property
     def _read_app(self) -> Callable[[str, str], StoredApp | None]:

@@ -226,7 +226,8 @@ class Supervision:
             try:
                 self._start(replica)
             except OSError as e:
-                self._record_start_error(replica, e)
+                reason = self._describe_start_error(replica, e)
+                self.folder.record_exit(replica, AppState.FAILED, None, reason)
                 if e.errno not in PROGRAM_ERRORS:
                     raise BackendError(_describe(replica)) from e
             self.folder.flush()
@@ -340,11 +341,6 @@ class Supervision:
                 with contextlib.suppress(OSError):
                     self.folder.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
         return attempt
-
-    def _record_start_error(self, replica: ReplicaRun, error: Exception) -> None:
-        """Record that a replica could not be started."""
-        reason = self._describe_start_error(replica, error)
-        self.folder.record_exit(replica, AppState.FAILED, None, reason)
 
     def _describe_start_error(self, replica: ReplicaRun, error: Exception) -> str:
         """Return why a process could not be started."""
@@ -579,11 +575,12 @@ class Supervision:
             try:
                 self._start(replica)
             except Exception as e:
+                reason = self._describe_start_error(replica, e)
                 if replica.restarts < 0 and element is not None and is_temporary(e):
                     self._waiting.appendleft(replica)
-                    self._wait(self._describe_start_error(replica, e))
+                    self._wait(reason)
                     return
-                self._record_start_error(replica, e)
+                self.folder.record_exit(replica, AppState.FAILED, None, reason)
                 self._on_final_failure(replica)
                 continue
             self._observe(replica)
