@@ -703,8 +703,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
             folder = AppFolder(own.log_dir)
         if folder is not None and folder.exists():
             return self._read_app(folder.path, app_id)
-        if "." not in app_id:
-            return None
         from torchx_kit.jobs.arrays import split_element_id
         from torchx_sched_local.store.stored_app import StoredElement
 

@@ -95,7 +95,8 @@ class Guard:
     def close_pipe(self) -> None:
         """Close this process's end of the pipe; may be called more than once.
 
-        Unless the guard was dismissed, it ends the app, as if this process had died.
+        If no fork of this process has the pipe open, and the guard was not dismissed, the guard
+        ends the app, as if this process had died.
         """
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:

@@ -25,22 +25,21 @@ import subprocess
 import sys
 import threading
 import time
+from io import FileIO
 from typing import TYPE_CHECKING
 
 import torchx_kit
 import torchx_sched_local
 import torchx_specs
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.layout import SUPERVISOR_LOG
 from torchx_sched_local.store.safe_folders import closing_fd
 from torchx_sched_local.supervise.processes import process_table
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify, is_alive
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
-    from io import FileIO
-
-    from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.guard import Guard
-    from torchx_sched_local.supervise.processes.replica_processes import ProcessId
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
@@ -169,8 +168,7 @@ def _wait_for_end_of_pipe(fd: int) -> bool:
     return False
 
 
-# The functions from here on run in the new process. They import what they need, because the
-# submitting process imports this module too, and does not need those modules.
+# The functions from here on run in the new process. They import the modules that import this one.
 
 
 def main(argv: list[str]) -> int:
@@ -180,8 +178,6 @@ def main(argv: list[str]) -> int:
         argv: ``run FOLDER JOURNAL APP_ID`` or ``reap FOLDER JOURNAL APP_ID BEGAN``. BEGAN is a
             time, as :func:`process_table.now`, before which no process of the app started.
     """
-    from torchx_sched_local.store.app_folder import AppFolder
-
     command, path, journal, app_id, *began = argv
     folder = AppFolder(path, int(journal))
     if command == "reap":
@@ -195,7 +191,6 @@ def main(argv: list[str]) -> int:
 
 def _run(folder: AppFolder, app_id: str) -> int:
     from torchx_sched_local.supervise.guard import ParentGuard, reap
-    from torchx_sched_local.supervise.processes.replica_processes import identify
 
     report_fd, confirmation_fd = _take_standard_streams()
     launcher = identify(os.getppid())
@@ -276,8 +271,6 @@ def _report(fd: int, report: dict[str, str]) -> None:
 
 def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     """Wait for the confirmation; return False if the submitting process was interrupted or died."""
-    from torchx_sched_local.supervise.processes.replica_processes import is_alive
-
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while not poll.poll(_RETRY_SECONDS * 1000):
