@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "data.txt").write_text("data\n")
     (folder / "ignored").touch()
     (folder / ".torchxignore").write_text("ignored\n")
-    (folder / "program").write_text("#!/bin/sh\nls ignored || echo ran\n")
+    (folder / "program").write_text("#!/bin/sh\nls ignored 2> /dev/null || echo ran\n")
     (folder / "program").chmod(0o755)
     return folder
 
@@ -86,7 +86,7 @@ def test_each_role_has_its_own_workspace(
     (other / "data.txt").write_text("other\n")
     roles = [
         sh("cat data.txt", "one", workspace=Workspace({str(project): ""})),
-        sh("cat ${img_root}/data.txt", "two", workspace=Workspace({str(other): ""})),
+        sh("cat '${img_root}/data.txt'", "two", workspace=Workspace({str(other): ""})),
         sh("pwd", "three"),
     ]
     app_id = scheduler.schedule(scheduler.submit_dryrun(AppDef("app", roles), {}))
