@@ -37,7 +37,7 @@ def pausing(point, function):
     return call
 
 start_supervisor._read_report = pausing("reported", start_supervisor._read_report)
-submit.Submission._in_new_folder = pausing("started", submit.Submission._in_new_folder)
+submit._in_new_folder = pausing("started", submit._in_new_folder)
 
 class Events(logging.Handler):
     def emit(self, record):

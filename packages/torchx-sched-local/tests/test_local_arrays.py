@@ -247,6 +247,19 @@ def _log(scheduler: LocalScheduler, app_id: str) -> str:
     return scheduler.describe_native(app_id).request.role_params["main"][0].stdout
 
 
+def test_an_element_that_cannot_start_releases_its_gpus(
+    scheduler: LocalScheduler, two_gpus: str
+) -> None:
+    too_long = "x" * (1 << 18)  # Linux refuses an argument of this length
+    infos = [
+        scheduler.submit_dryrun(gpu_app(script), {"auto_set_cuda_visible_devices": True})
+        for script in (too_long, too_long, "true")
+    ]
+    ids = list(scheduler.app_arrays.submit(infos))
+    states = [finish(scheduler, app_id).state for app_id in ids]
+    assert states == [AppState.FAILED, AppState.FAILED, AppState.SUCCEEDED]
+
+
 def test_elements_wait_for_gpus_one_by_one(
     scheduler: LocalScheduler, two_gpus: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -183,7 +183,7 @@ def test_reader_of_a_truncated_journal_counts_no_restart_twice(
         journal.write_bytes(b"".join(events[:-1]))
         stored = StoredApp.find(app_id)
         assert stored is not None
-        stored._read_journal()
+        stored.folder.update()
         journal.write_bytes(b"".join(events[:kept]))
         run = stored.refresh()
         left = b"".join(events[:kept])

@@ -353,7 +353,7 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     assert found.state == AppState.CANCELLED
     assert found.msg.startswith("ended with the program that started it (process")
     other.cancel(app_id)
-    assert StoredApp.find(app_id)._run.state == AppState.CANCELLED  # the end was recorded
+    assert StoredApp.find(app_id).folder.run.state == AppState.CANCELLED  # the end was recorded
 
 
 def test_app_that_another_process_has_just_begun_to_supervise_has_not_ended(
@@ -430,15 +430,12 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
     text = journal.read_bytes()
     for cut in range(len(text)):
         journal.write_bytes(text[:cut])
-        events, position, is_damaged = folder.read_events(0)
-        assert not is_damaged
-        assert len(events) == len(list(filter(None, text[:cut].split(b"\n")[:-1])))
-        assert position == text[:cut].rfind(b"\n") + 1
-        run, _ = folder.read()
-        assert not (events and run.is_damaged)
+        run = folder.read()
+        assert folder.position == text[:cut].rfind(b"\n") + 1
+        assert run.is_damaged == (folder.position == 0)  # a journal begins with the app
         assert run.state == AppState.RUNNING
     journal.write_bytes(text)
-    assert folder.read()[0].state == AppState.SUCCEEDED
+    assert folder.read().state == AppState.SUCCEEDED
 
 
 def test_events_of_a_later_version_are_ignored() -> None:

@@ -14,7 +14,7 @@ from patience import wait_for
 from torchx_sched_local.describe import read_error
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import app_files
+from torchx_sched_local.store import safe_folders
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import BackendError, RequestError
 
@@ -63,7 +63,7 @@ def test_folder_that_others_may_write_to_is_refused(
     folder.chmod(0o755)
     assert other.describe(app_id).state == AppState.SUCCEEDED
     me = os.geteuid()
-    monkeypatch.setattr(app_files.os, "geteuid", lambda: me + 1)
+    monkeypatch.setattr(safe_folders.os, "geteuid", lambda: me + 1)
     with pytest.raises(BackendError, match="it belongs to the user '"):
         create_scheduler("third").describe(app_id)
 
@@ -96,7 +96,7 @@ def test_folder_of_another_user_in_place_of_a_new_one_is_refused(
     scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     me = os.geteuid()
-    monkeypatch.setattr(app_files.os, "geteuid", lambda: me + 1)
+    monkeypatch.setattr(safe_folders.os, "geteuid", lambda: me + 1)
     with pytest.raises(RequestError, match="the folder is not safe: it belongs to the user"):
         submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
 
@@ -126,7 +126,7 @@ def test_session_folder_of_another_user_is_refused(
             found[4] = os.geteuid() + 1
         return os.stat_result(found)
 
-    monkeypatch.setattr(app_files.os, "fstat", owned_by_another)
+    monkeypatch.setattr(safe_folders.os, "fstat", owned_by_another)
     with pytest.raises(RequestError, match=r"it belongs to the user .+; choose"):
         submit(scheduler, sh("true"), log_dir=str(tmp_path))
     assert list(session.iterdir()) == []

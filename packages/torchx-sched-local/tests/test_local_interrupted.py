@@ -17,7 +17,7 @@ from local_helpers import finish, is_running, lines, read_pids, sh, submit
 from local_supervisors import supervisors
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import app_files, app_folder
+from torchx_sched_local.store import app_folder, safe_folders
 from torchx_sched_local.supervise import start_supervisor
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError
@@ -262,8 +262,8 @@ def test_error_file_means_failed_if_nothing_saw_the_end(launcher: Launcher, tmp_
 SUBMIT_DAEMONS = """
 import torchx_specs as specs
 from torchx_sched_local.scheduler import create_scheduler
-from torchx_sched_local.supervise.processes import terminate
-terminate.GRACE_SECONDS = 1000.0
+from torchx_sched_local.supervise.processes import replica_processes
+replica_processes.GRACE_SECONDS = 1000.0
 scheduler = create_scheduler("launcher")
 script = f"trap '' TERM; sleep 5555 & echo $! >> {sys.argv[1]}/pids"
 role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=2)
@@ -316,7 +316,7 @@ def test_interrupted_deletion_can_be_repeated(
             unlink(*args, **kwargs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(app_files.os, "unlink", interrupted)
+            patch.setattr(safe_folders.os, "unlink", interrupted)
             try:
                 scheduler.delete(app_id)
             except KeyboardInterrupt:
@@ -352,7 +352,7 @@ def test_two_deletions_at_once_both_succeed(scheduler: LocalScheduler) -> None:
 # -- The tests below, except the last one, imitate a full disk.
 
 
-def full_disk(*args: object) -> None:
+def full_disk(*args: object, **kwargs: object) -> None:
     raise OSError(28, "No space left on device")
 
 
@@ -383,7 +383,7 @@ def test_outcome_is_kept_on_a_disk_that_is_full_until_the_room_is_released(
     with monkeypatch.context() as patch:
         patch.setattr(app_folder, "write_all", full_while_reserved)
         if not has_success:
-            patch.setattr(app_files.AppFiles, "write_file", full_disk)
+            patch.setattr(app_folder, "write_atomically", full_disk)
         assert finish(scheduler, app_id).state == AppState.FAILED
     assert (folder / "SUCCESS").exists() == has_success
     found = create_scheduler("other").describe(app_id)

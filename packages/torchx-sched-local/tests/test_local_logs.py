@@ -18,7 +18,7 @@ from local_helpers import finish, lines, run, sh, submit
 from patience import wait_for
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
-from torchx_sched_local.store.app_files import AppFiles
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
@@ -204,7 +204,7 @@ def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     folder = tmp_path / "app"
-    files = AppFiles(str(folder))
+    files = AppFolder(str(folder))
     files.create("")
     logs = ReplicaLogs(
         files,
@@ -234,7 +234,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
     written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
     folder = tmp_path / "app"
-    files = AppFiles(str(folder))
+    files = AppFolder(str(folder))
     files.create("")
     logs = ReplicaLogs(files, *paths)
     for i in range(300):

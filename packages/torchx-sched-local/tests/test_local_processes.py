@@ -18,8 +18,11 @@ from local_helpers import is_running, read_pids
 from patience import wait_for
 from torchx_sched_local.supervise.processes import process_table, replica_processes
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
-from torchx_sched_local.supervise.processes.replica_processes import Leader, ProcessId
-from torchx_sched_local.supervise.processes.terminate import terminate_all
+from torchx_sched_local.supervise.processes.replica_processes import (
+    Leader,
+    ProcessId,
+    terminate_all,
+)
 from torchx_specs.errors import BackendError
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")

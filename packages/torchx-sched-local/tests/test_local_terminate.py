@@ -18,7 +18,7 @@ from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import terminate
+from torchx_sched_local.supervise.processes import replica_processes
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.reactor import Reactor
 from torchx_specs import AppState
@@ -119,7 +119,7 @@ def test_cancel_gives_processes_time_to_end(scheduler: LocalScheduler, tmp_path:
 def test_processes_that_ignore_sigterm_are_killed(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminate, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(replica_processes, "GRACE_SECONDS", 0.3)
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh(script))
     [pid] = read_pids(tmp_path / "pid")
@@ -132,7 +132,7 @@ def test_processes_that_ignore_sigterm_are_killed(
 def test_kill_gives_processes_no_time_to_end(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_another: bool
 ) -> None:
-    monkeypatch.setattr(terminate, "GRACE_SECONDS", 3600.0)
+    monkeypatch.setattr(replica_processes, "GRACE_SECONDS", 3600.0)
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh(script))
     [pid] = read_pids(tmp_path / "pid")
@@ -357,7 +357,7 @@ def test_the_thread_of_a_replaced_termination_finds_no_process(
             finds.append(find)
             held.wait()
 
-        patched.setattr(terminate, "terminate_all", terminate_all)
+        patched.setattr(replica_processes, "terminate_all", terminate_all)
         for number in range(2):
             operation = partial(
                 supervision._terminate, {*supervision.run.replicas}, "", lambda: None

@@ -23,8 +23,8 @@ from torchx_sched_local.build_request import (
     join_path,
     process_path,
 )
-from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import (
+    ENV_CUDA_VISIBLE_DEVICES,
     claimed_gpus,
     device_count,
     divide_gpus,
@@ -32,25 +32,29 @@ from torchx_sched_local.cuda import (
     visible_gpus,
 )
 from torchx_sched_local.environments import environment_path
-from torchx_sched_local.errors import TooManyAppsError, folder_error
-from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
-from torchx_sched_local.image_providers import ImageProvider as ImageProvider
+from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
 from torchx_sched_local.image_providers import (
-    LocalDirectoryImageProvider as LocalDirectoryImageProvider,
+    CWDImageProvider,
+    ImageProvider,
+    LocalDirectoryImageProvider,
 )
-from torchx_sched_local.logs.iterator import LogIterator as LogIterator
-from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.request import ENV_ERROR_FILE, format_request
-from torchx_sched_local.request import PopenRequest as PopenRequest
-from torchx_sched_local.request import ReplicaParam as ReplicaParam
-from torchx_sched_local.store import layout
-from torchx_sched_local.store.layout import COMBINED_LOG as COMBINED_LOG
-from torchx_sched_local.store.layout import NA as NA
-from torchx_sched_local.store.layout import STDERR_LOG as STDERR_LOG
-from torchx_sched_local.store.layout import STDOUT_LOG as STDOUT_LOG
-from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
-from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
-from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
+from torchx_sched_local.logs.iterator import LogIterator
+from torchx_sched_local.options import LocalOpts
+from torchx_sched_local.request import (
+    ENV_ERROR_FILE,
+    PopenRequest,
+    ReplicaParam,
+    format_request,
+)
+from torchx_sched_local.store.layout import (
+    COMBINED_LOG,
+    NA,
+    STDERR_LOG,
+    STDOUT_LOG,
+    base_folder,
+    session_folder,
+)
+from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.workspaces import planned_copies
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -69,6 +73,28 @@ if TYPE_CHECKING:
     from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
+
+#: The names that clients use; other modules define some of them.
+__all__ = [
+    "COMBINED_LOG",
+    "ENV_CUDA_VISIBLE_DEVICES",
+    "NA",
+    "STDERR_LOG",
+    "STDOUT_LOG",
+    "CWDImageProvider",
+    "ImageProvider",
+    "LocalDirectoryImageProvider",
+    "LocalOpts",
+    "LocalScheduler",
+    "LogIterator",
+    "PopenProtocol",
+    "PopenRequest",
+    "ReplicaParam",
+    "SignalException",
+    "_LocalAppDef",
+    "_LocalReplica",
+    "create_scheduler",
+]
 
 AppId = str
 AppName = str
@@ -242,8 +268,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
         """Return the folder of an app, without creating it."""
         base = cfg.get("log_dir")
-        root = os.path.abspath(str(base)) if base else layout.base_folder()
-        return os.path.join(root, layout.session_folder(self.session_name), app_id)
+        root = os.path.abspath(str(base)) if base else base_folder()
+        return os.path.join(root, session_folder(self.session_name), app_id)
 
     def _cuda_device_count(self) -> int:
         """Return how many GPUs this machine has."""
@@ -314,23 +340,22 @@ class LocalScheduler(Scheduler[LocalOpts]):
             BackendError: The machine cannot run the app, for example because it has too many
                 processes.
         """
-        from torchx_sched_local.submit import Submission, option
+        from torchx_sched_local.submit import option, start_attached, start_detached
 
         self._make_room()
         app_id = dryrun_info.request.app_id
         if dryrun_info.request.attempts and (resume_dir := dryrun_info.request.resume_dir):
             make_resume_dir(resume_dir)
-        submission = Submission(dryrun_info, self.session_name)
         detach = option(dryrun_info, "detach")
         if detach and type(self) is LocalScheduler:
-            submission.start_detached()
+            start_detached(dryrun_info, self.session_name)
             return app_id
         if detach:
             _warn(
                 "the option detach is ignored: only the launcher can start processes as %s does",
                 type(self).__name__,
             )
-        self._apps[app_id] = submission.start_attached(self._popen)
+        self._apps[app_id] = start_attached(dryrun_info, self.session_name, self._popen)
         return app_id
 
     # -- The methods below start a process; subclasses override them.
@@ -504,7 +529,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 _warn("%s", e)
                 continue
             if stored is None:
-                index.remove_dangling(app_id)
                 continue
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
@@ -679,16 +703,25 @@ class LocalScheduler(Scheduler[LocalOpts]):
             folder = AppFolder(own.log_dir)
         if folder is not None and folder.exists():
             return self._read_app(folder.path, app_id)
-        if "." not in app_id:
-            return None
         from torchx_kit.jobs.arrays import split_element_id
-        from torchx_sched_local.store.stored_element import StoredElement
+        from torchx_sched_local.store.stored_app import StoredElement
 
         array, k = split_element_id(app_id)
         stored = None if k is None else self._stored(array)
         if k is None or stored is None or k >= len(stored.element_names):
             return None
         return StoredElement(stored, k)
+
+    def _existing(self, app_id: str) -> StoredApp:
+        """Return an app as stored in its folder.
+
+        Raises:
+            UnknownAppException: There is no such app; the error is also a KeyError.
+        """
+        stored = self._stored(app_id)
+        if stored is None:
+            raise UnknownLocalAppError(app_id)
+        return stored
 
     @functools.cached_property
     def _read_app(self) -> Callable[[str, str], StoredApp | None]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from torchx_kit.role_checks import check_replica
 from torchx_kit.sessions.ports import connect_loopback
 from torchx_kit.sessions.process import ProcessSession
-from torchx_sched_local.errors import UnknownLocalAppError
 from torchx_sched_local.scheduler import LocalScheduler
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, is_alive
@@ -52,7 +51,7 @@ class LocalSessions(Sessions[LocalScheduler]):
             BackendError: The replica runs on another machine, its environment cannot be read, or
                 this machine cannot start a process.
         """
-        stored = self._stored(app_id)
+        stored = self.scheduler._existing(app_id)
         process = _process(stored, role, k)
         if process_table.IS_LINUX:
             env = _read_environ(process, role, k)
@@ -72,15 +71,8 @@ class LocalSessions(Sessions[LocalScheduler]):
             NotListeningError: Nothing listens on the port.
             BackendError: The replica runs on another machine.
         """
-        _process(self._stored(app_id), role, k)
+        _process(self.scheduler._existing(app_id), role, k)
         return connect_loopback(port, f"{role}/{k}")
-
-    def _stored(self, app_id: str) -> StoredApp:
-        stored = self.scheduler._stored(app_id)
-        if stored is None:
-            name = f"{self.scheduler.backend}://{self.scheduler.session_name}/{app_id}"
-            raise UnknownLocalAppError(name)
-        return stored
 
 
 def _read_environ(process: ProcessId, role: str, k: int) -> dict[str, str]:

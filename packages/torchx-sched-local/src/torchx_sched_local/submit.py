@@ -6,15 +6,15 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_local.errors import folder_error
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, describe_starter
-from torchx_sched_local.supervise.reap import end_processes
+from torchx_sched_local.store.app_run import describe_starter
+from torchx_sched_local.supervise.processes.replica_processes import terminate_all
 from torchx_sched_local.supervise.replicas import _LocalAppDef
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_sched_local.supervise.supervision import Popen, Supervision
@@ -25,114 +25,110 @@ from torchx_specs.model.app import AppDryRunInfo, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState
 
-if TYPE_CHECKING:
-    from io import FileIO
 
-
-class Submission:
-    """Creates an app's folder and starts the app's processes.
+def start_attached(info: AppDryRunInfo[PopenRequest], session: str, popen: Popen) -> _LocalAppDef:
+    """Start the processes of an app, supervised by a thread of this process.
 
     Args:
         info: The app's dry run.
         session: Name of the session, as in the app handle.
+        popen: Starts a replica.
+
+    Raises:
+        RequestError: None of the programs can be run, or the folder cannot be written.
+        BackendError: The machine cannot run the app.
     """
+    local_app = _LocalAppDef(info.request.app_id, info.request.log_dir, info)
 
-    def __init__(self, info: AppDryRunInfo[PopenRequest], session: str) -> None:
-        self._info = info
-        self._request = info.request
-        self._session = session
-        self._folder = AppFolder(info.request.log_dir)
-        self._data = _describe_app(info, session)
+    def start(folder: AppFolder) -> None:
+        supervision = Supervision(folder, info.request, popen, local_app)
+        supervision.start()
+        local_app.set_state(AppState.RUNNING)
+        supervision.reactor.call_soon(supervision.begin)
 
-    def start_attached(self, popen: Popen) -> _LocalAppDef:
-        """Start the processes, supervised by a thread of this process.
+    _in_new_folder(info, session, start)
+    return local_app
 
-        Args:
-            popen: Starts a replica.
 
-        Raises:
-            RequestError: None of the programs can be run, or the folder cannot be written.
-            BackendError: The machine cannot run the app.
-        """
-        local_app = _LocalAppDef(self._request.app_id, self._request.log_dir, self._info)
+def start_detached(info: AppDryRunInfo[PopenRequest], session: str) -> None:
+    """Start a supervisor process, which starts the app's processes.
 
-        def start() -> None:
-            run = AppRun(self._data, self._request)
-            supervision = Supervision(self._folder, run, self._request, popen, local_app)
-            supervision.start()
-            local_app.set_state(AppState.RUNNING)
-            supervision.reactor.call_soon(supervision.begin)
+    Args:
+        info: The app's dry run.
+        session: Name of the session, as in the app handle.
 
-        self._in_new_folder(start)
-        return local_app
+    Raises:
+        RequestError: None of the programs can be run, or the folder cannot be written.
+        BackendError: The machine cannot run the app.
+    """
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb", 0) as confirmation, open(write_end, "wb", 0) as confirm:
 
-    def start_detached(self) -> None:
-        """Start a supervisor process, which starts the app's processes.
-
-        Raises:
-            RequestError: None of the programs can be run, or the folder cannot be written.
-            BackendError: The machine cannot run the app.
-        """
-        read_end, write_end = os.pipe()
-        with open(read_end, "rb", 0) as confirmation, open(write_end, "wb", 0) as confirm:
-            self._in_new_folder(lambda: self._start_supervisor(confirmation, confirm))
-            # An interrupt that comes later does not undo the start.
-            confirm.write(CONFIRMATION)
-
-    def _start_supervisor(self, confirmation: FileIO, confirm: FileIO) -> None:
-        announce(self._request.app_id)
-        try:
-            start_supervisor(self._folder, self._request.app_id, confirmation, confirm)
-        except BaseException:
-            # The supervisor or its guard ends the started processes, too. This process must not
-            # rely on them, because it deletes the folder next.
-            end_processes(self._request.app_id, self._data["starter"]["began"])
-            raise
-        finally:
-            self._folder.close()
-
-    def _in_new_folder(self, start: Callable[[], None]) -> None:
-        """Create the app's folder and call ``start``; delete the folder if ``start`` fails."""
-        try:
-            self._folder.create(layout.session_folder(self._session))
-        except OSError as e:
-            if not isinstance(e, FileExistsError):
-                self._remove()
-            raise folder_error(self._folder.path, e) from e
-        try:
-            self._folder.begin_journal(self._data, self._request)
-            self._add_to_index()
-            if self._request.workspaces:
-                copy_workspaces(self._folder, self._request.workspaces)
-            start()
-        except BaseException as e:
-            self._remove()
-            if isinstance(e, OSError):
-                raise folder_error(self._folder.path, e) from e
-            raise
-
-    def _add_to_index(self) -> None:
-        try:
-            index.add(self._request.app_id, self._folder.path)
-        except (OSError, ConfigError) as e:
-            if self._folder.path.startswith(layout.base_folder() + os.sep):
+        def start(folder: AppFolder) -> None:
+            announce(info.request.app_id)
+            try:
+                start_supervisor(folder, confirmation, confirm)
+            except BaseException:
+                # The supervisor or its guard ends the started processes, too. This process must
+                # not rely on them, because it deletes the folder next.
+                terminate_all(folder.run.find_processes, grace=0)
                 raise
-            import logging
+            finally:
+                folder.close()
 
-            logging.getLogger(__name__).warning(
-                "other processes cannot find app %s, because the index cannot be written: %s",
-                self._request.app_id,
-                e,
-            )
+        _in_new_folder(info, session, start)
+        # An interrupt that comes later does not undo the start.
+        confirm.write(CONFIRMATION)
 
-    def _remove(self) -> None:
-        """Delete the folder of an app that was not started, and then its link in the index."""
-        try:
-            self._folder.delete()
-        except OSError:
-            return  # the app stays in the index, and can be deleted by its id
-        index.remove(self._request.app_id)
-        withdraw()
+
+def _in_new_folder(
+    info: AppDryRunInfo[PopenRequest], session: str, start: Callable[[AppFolder], None]
+) -> None:
+    """Create the app's folder and call ``start``; delete the folder if ``start`` fails."""
+    request = info.request
+    folder = AppFolder(request.log_dir)
+    try:
+        folder.create(layout.session_folder(session))
+    except OSError as e:
+        if not isinstance(e, FileExistsError):
+            _remove(folder, request.app_id)
+        raise folder_error(folder.path, e) from e
+    try:
+        folder.begin_journal(_describe_app(info, session), request)
+        _add_to_index(folder, request.app_id)
+        if request.workspaces:
+            copy_workspaces(folder, request.workspaces)
+        start(folder)
+    except BaseException as e:
+        _remove(folder, request.app_id)
+        if isinstance(e, OSError):
+            raise folder_error(folder.path, e) from e
+        raise
+
+
+def _add_to_index(folder: AppFolder, app_id: str) -> None:
+    try:
+        index.add(app_id, folder.path)
+    except (OSError, ConfigError) as e:
+        if folder.path.startswith(layout.base_folder() + os.sep):
+            raise
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "other processes cannot find app %s, because the index cannot be written: %s",
+            app_id,
+            e,
+        )
+
+
+def _remove(folder: AppFolder, app_id: str) -> None:
+    """Delete the folder of an app that was not started, and then its link in the index."""
+    try:
+        folder.delete()
+    except OSError:
+        return  # the app stays in the index, and can be deleted by its id
+    index.remove(app_id)
+    withdraw()
 
 
 def _describe_app(info: AppDryRunInfo[PopenRequest], session: str) -> dict[str, Any]:

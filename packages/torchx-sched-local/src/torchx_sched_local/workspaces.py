@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.layout import PRIVATE
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.workspace.spec import Workspace
+
+if TYPE_CHECKING:
+    from torchx_sched_local.store.app_folder import AppFolder
 
 
 def planned_copies(roles: Iterable[Role], log_dir: str) -> dict[Workspace, str]:
@@ -42,7 +45,7 @@ def _is_working_directory(workspace: Workspace) -> bool:
     )
 
 
-def copy_workspaces(folder: AppFiles, workspaces: Mapping[str, Mapping[str, str]]) -> None:
+def copy_workspaces(folder: AppFolder, workspaces: Mapping[str, Mapping[str, str]]) -> None:
     """Copy workspaces to an app's folder.
 
     Args:

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
 from torchx_sched_local.request import ReplicaParam
-from torchx_sched_local.store.app_files import AppFiles, closing_fd
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
+from torchx_sched_local.store.safe_folders import closing_fd
 
 if TYPE_CHECKING:
+    from torchx_sched_local.store.app_folder import AppFolder
+
     _Record = tuple[float, int, int, int]
 
 TIMES = ".times"
@@ -49,14 +51,14 @@ class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
-        files: Opens the files of the app, whose folder is held open.
+        folder: The app's folder, which is held open.
         stdout: Path of ``stdout.log``.
         stderr: Path of ``stderr.log``.
         combined: Path of ``combined.log``.
     """
 
-    def __init__(self, files: AppFiles, stdout: str, stderr: str, combined: str) -> None:
-        self._files = files
+    def __init__(self, folder: AppFolder, stdout: str, stderr: str, combined: str) -> None:
+        self._folder = folder
         self._stdout = stdout
         self._stderr = stderr
         self._combined = combined
@@ -68,10 +70,10 @@ class ReplicaLogs:
         self._last: _Record | None = None
 
     @classmethod
-    def of(cls, files: AppFiles, param: ReplicaParam) -> ReplicaLogs | None:
+    def of(cls, folder: AppFolder, param: ReplicaParam) -> ReplicaLogs | None:
         """Return the logs of a replica; None unless it writes both streams to files."""
         if param.stdout and param.stderr and param.combined:
-            return cls(files, param.stdout, param.stderr, param.combined)
+            return cls(folder, param.stdout, param.stderr, param.combined)
         return None
 
     def recover(self) -> None:
@@ -80,7 +82,7 @@ class ReplicaLogs:
         ``combined.log`` is truncated to the size in the last record, or to 0 without a valid
         record. The next call of :meth:`merge` merges the later lines again.
         """
-        records = _read_records(self._files.open, self._times)
+        records = _read_records(self._folder.open, self._times)
         sizes = [self._source(path).size() for path in (self._stdout, self._stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
             self._recorded, *sizes = records[-1]
@@ -88,7 +90,7 @@ class ReplicaLogs:
             self._records = len(records)
         with (
             contextlib.suppress(FileNotFoundError),
-            closing_fd(self._files.open(self._combined, os.O_WRONLY)) as fd,
+            closing_fd(self._folder.open(self._combined, os.O_WRONLY)) as fd,
         ):
             os.ftruncate(fd, self._size)
 
@@ -104,7 +106,7 @@ class ReplicaLogs:
         for source in self._sources:
             if source.has_rest():
                 flags = os.O_WRONLY | os.O_APPEND
-                with closing_fd(self._files.open(source.path, flags)) as fd:
+                with closing_fd(self._folder.open(source.path, flags)) as fd:
                     write_all(fd, b"\n")
         with contextlib.suppress(OSError):  # the next merge reports the error
             self.merge()
@@ -144,7 +146,7 @@ class ReplicaLogs:
 
     def _write(self, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        with closing_fd(self._files.open(self._combined, flags, 0o644)) as fd:
+        with closing_fd(self._folder.open(self._combined, flags, 0o644)) as fd:
             try:
                 write_all(fd, data)
             except OSError as e:
@@ -158,7 +160,7 @@ class ReplicaLogs:
         self._size += len(data)
 
     def _source(self, path: str, copied: int = 0) -> GrowingFile:
-        name, folder = self._files.locate(path)
+        name, folder = self._folder.locate(path)
         return GrowingFile(name, copied, folder)
 
     def _record_last(self, now: float) -> None:
@@ -171,7 +173,7 @@ class ReplicaLogs:
     def _append_to(self, path: str, record: _Record) -> bool:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            with closing_fd(self._files.open(path, flags, 0o644)) as fd:
+            with closing_fd(self._folder.open(path, flags, 0o644)) as fd:
                 write_all(fd, _RECORD.pack(*record))
         except OSError:
             return False  # for example, the disk is full; logs can be read without their times

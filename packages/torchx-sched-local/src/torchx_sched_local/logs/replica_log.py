@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_logs import FileLog, Tail, file_log_blocks, log_lines, merged
 from torchx_kit.role_checks import check_replica
-from torchx_sched_local.errors import NoLogError, UnknownLocalAppError
+from torchx_sched_local.errors import NoLogError
 from torchx_sched_local.logs.combined import RecordedTimes, attempt_begins, missing_lines
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 from torchx_specs.model.status import is_terminal
@@ -146,14 +146,7 @@ class LocalLogs(Logs["LocalScheduler"]):
     def read_many(
         self, app_id: str, replicas: Iterable[Replica], query: LogQuery
     ) -> Iterator[Block]:
-        """Return blocks of log lines of several replicas; see :meth:`Logs.read_many`.
-
-        One thread reads all log files, unless a subclass of the scheduler started the app without a
-        supervision.
-        """
-        own_app = self.scheduler._own_app(app_id)
-        if own_app is not None and own_app.supervision is None:
-            return super().read_many(app_id, replicas, query)
+        """Return blocks of log lines of several replicas, all read by the calling thread."""
         closing = closing_of(self.scheduler)
 
         def find_log(role: str, k: int) -> FileLog | Exception:
@@ -173,12 +166,9 @@ class LocalLogs(Logs["LocalScheduler"]):
             name = _FILES[query.streams or Stream.COMBINED]
             path = os.path.join(local_app.log_dir, role, str(k), name)
             return replica_lines(path, query, lambda: self._has_ended(app_id))
-        stored = self.scheduler._stored(app_id)
-        if stored is None:
-            raise UnknownLocalAppError(app_id)
         # Closing the scheduler ends the apps of this process, and thereby their logs.
         ends = closing if local_app is None else None
-        return stored.log(role, k, query, ends)
+        return self.scheduler._existing(app_id).log(role, k, query, ends)
 
     def _has_ended(self, app_id: str) -> bool:
         found = self.scheduler.describe(app_id)

@@ -322,13 +322,10 @@ class AppRun:
         replica.restarts += 1
         replica.started, replica.ended = float(when), 0.0
         self.started = self.started or float(when)
-        if self.waiting:
-            self.waiting = ""
-            self.reset_state()
+        self.waiting = ""
 
     def _on_wait(self, reason: str, when: float) -> None:
         self.waiting = reason
-        self.reset_state()
 
     def _on_exit(
         self,

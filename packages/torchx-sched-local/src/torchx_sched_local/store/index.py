@@ -39,7 +39,8 @@ def remove(app_id: str) -> None:
 def find(app_id: str) -> AppFolder | None:
     """Return the folder of an app, or None if there is no such app.
 
-    If a deletion of the app was interrupted, finish the deletion.
+    If a deletion of the app was interrupted, finish the deletion. If the folder does not exist any
+    more, remove the app from the index.
     """
     if not app_id or "/" in app_id or "\0" in app_id or app_id.startswith("."):
         return None  # not a valid id; as a path it would lead out of the index
@@ -47,26 +48,15 @@ def find(app_id: str) -> AppFolder | None:
         path = os.readlink(os.path.join(index_folder(), app_id))
     except OSError:
         return None
+    folder = AppFolder(path)
     if os.path.isdir(os.path.join(path, PRIVATE)):
-        return AppFolder(path)
-    _finish_deletion(app_id, path)
+        return folder
+    with contextlib.suppress(OSError):
+        if os.path.isdir(os.path.join(path, DELETED)):
+            folder.delete()
+        if not os.path.exists(path):
+            remove(app_id)
     return None
-
-
-def _finish_deletion(app_id: str, path: str) -> None:
-    """Delete the rest of an app whose deletion was interrupted."""
-    if os.path.isdir(os.path.join(path, DELETED)):
-        try:
-            AppFolder(path).delete()
-        except OSError:
-            return
-        remove(app_id)
-
-
-def remove_dangling(app_id: str) -> None:
-    """Remove an app from the index if its folder does not exist any more."""
-    if not os.path.exists(os.path.join(index_folder(), app_id)):
-        remove(app_id)
 
 
 def app_ids() -> list[str]:

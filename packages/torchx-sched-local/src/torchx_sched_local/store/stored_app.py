@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchx_kit.jobs.arrays import element_id
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
-from torchx_sched_local.errors import NoLogError
+from torchx_kit.role_checks import check_replica
+from torchx_sched_local.errors import NoLogError, single_element_error
 from torchx_sched_local.logs.replica_log import log_path, replica_lines
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-from torchx_sched_local.supervise.processes.terminate import terminate_all
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, terminate_all
 from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
@@ -34,17 +37,17 @@ class StoredApp:
     """An app, read from its folder when needed.
 
     Args:
+        folder: The app's folder, which was read.
+
+    Attributes:
         folder: The app's folder.
-        run: The app's state, as :meth:`AppFolder.read` returns it.
-        position: Up to here, the journal was read.
+        data: The data of an :class:`AppRun`.
     """
 
-    def __init__(self, folder: AppFolder, run: AppRun, position: int = 0) -> None:
+    def __init__(self, folder: AppFolder) -> None:
         self.folder = folder
-        self.data = run.data
-        self._run = run
+        self.data = folder.run.data
         self._lock = threading.Lock()
-        self._position = position
         self._refreshed = -_FRESH_SECONDS
         self._app: AppDef | None = None
         # The index, if this is an element of an array.
@@ -68,13 +71,12 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = AppFolder(path)
-        run, position = folder.read()
-        return cls(folder, run, position) if run.app_id == app_id else None
+        return cls(folder) if folder.read().app_id == app_id else None
 
     @property
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored or its record is damaged."""
-        return self._run.request
+        return self.folder.run.request
 
     @property
     def app(self) -> AppDef | None:
@@ -100,24 +102,24 @@ class StoredApp:
         option ``requeue`` that ran when the machine restarted is started again.
         """
         self._refreshed = time.monotonic()
-        run = self._run if is_terminal(self._run.state) else self._read_journal()
+        run = self.folder.run if is_terminal(self.folder.run.state) else self._update()
         if is_terminal(run.state):
             return run
         run.reset_state()
         if self._is_supervised():
             is_new = run.supervisor is None and not run.num_restarts and not run.is_damaged
-            if is_new and not self._has_processes():
+            if is_new and not run.find_processes():
                 run.state = AppState.SUBMITTED
             return run
         # The app may have ended since the journal was read.
-        run = self._read_journal()
+        run = self._update()
         if is_terminal(run.state):
             return run
-        if self._has_processes():
+        if run.find_processes():
             run.msg = "its supervisor has died; cancel the app to end its processes"
         else:
             self._settle()
-        return self._run
+        return self.folder.run
 
     def has_ended(self) -> bool:
         """Return True if the app has ended."""
@@ -126,7 +128,7 @@ class StoredApp:
     def is_final(self, role: str, k: int) -> bool:
         """Return True if nothing more is written to the logs of a replica."""
         # A reader of many logs calls this for each replica, and must not refresh every time.
-        run = self._run if self._is_fresh() else self.refresh()
+        run = self.folder.run if self._is_fresh() else self.refresh()
         # A cancelled replica may have processes left that still write.
         has_ended = run.roles[role][k].state in (AppState.SUCCEEDED, AppState.FAILED)
         return is_terminal(run.state) or (has_ended and not run.may_retry)
@@ -146,7 +148,7 @@ class StoredApp:
         if not self._is_fresh():
             self.refresh()  # if the supervisor and its guard were killed, this completes the log
         path = log_path(self.request, role, k, query.streams)
-        run = self._run
+        run = self.folder.run
         never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
         return replica_lines(
             path, query, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
@@ -178,7 +180,7 @@ class StoredApp:
 
         Args:
             grace: How long the processes have to end by themselves, in seconds; None means
-                :data:`~torchx_sched_local.supervise.processes.terminate.GRACE_SECONDS`.
+                :data:`~torchx_sched_local.supervise.processes.replica_processes.GRACE_SECONDS`.
 
         Raises:
             BackendError: The app cannot be ended, for example because it runs on another machine.
@@ -186,7 +188,10 @@ class StoredApp:
         run = self.refresh()
         if is_terminal(run.state):
             return
-        self._check_node()
+        if self._is_elsewhere():
+            raise BackendError(
+                f"app {run.app_id} runs on {run.node}; cancel or delete it on that machine"
+            )
         try:
             self.folder.mark_cancelled(self._element)
         except FileNotFoundError:
@@ -216,58 +221,123 @@ class StoredApp:
             self.folder.delete()
         except OSError as e:
             raise BackendError(f"cannot delete {self.folder.path}: {e.strerror or e}") from e
-        index.remove(self._run.app_id)
+        index.remove(self.data["app_id"])
 
     def _processes(self) -> set[ProcessId]:
-        return self._read_journal().find_processes()
+        run = self._update()
+        return run.find_processes(
+            None if self._element is None else [run.replica(0, self._element)]
+        )
 
     def _is_fresh(self) -> bool:
         """Return True if the state was just read and the journal has not grown since."""
         is_recent = time.monotonic() - self._refreshed < _FRESH_SECONDS
-        return is_recent and self.folder.journal_size() == self._position
+        return is_recent and self.folder.journal_size() == self.folder.position
 
-    def _read_journal(self) -> AppRun:
-        """Read the new events in the journal, and return the state of the app."""
+    def _update(self) -> AppRun:
         with self._lock:  # several threads may read the app
-            if self.folder.journal_size() < self._position:
-                # The journal was truncated: only what is left of it is known.
-                self._run, self._position = AppRun(self.data, self.request), 0
-                self._run.is_damaged = True
-            events, self._position, is_damaged = self.folder.read_events(self._position)
-            # An intact journal is never empty: it begins with the app.
-            self._run.is_damaged |= is_damaged or not self._position
-            self._run.apply_all(events)
-            return self._run
-
-    def _has_processes(self) -> bool:
-        return bool(self._run.find_processes())
+            return self.folder.update()
 
     def _settle(self, must_end: bool = False) -> None:
         """End or continue an app whose supervisor and processes have died; see :func:`.settle`.
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.supervise.reap import find_end, settle
+        from torchx_sched_local.supervise.guard import find_end, settle
 
         try:
-            settle(AppFolder(self.folder.path), self._run.app_id, must_end=must_end)
+            settle(AppFolder(self.folder.path), self.data["app_id"], must_end=must_end)
         except BlockingIOError:
             return  # another process has just started to supervise the app, or records its end
         except (OSError, BackendError):
             pass
         is_supervised = self._is_supervised()
-        run = self._read_journal()
+        run = self._update()
         if not is_supervised and not is_terminal(run.state):
-            run.state, run.msg, _ = find_end(self.folder, run, has_processes=False)
-
-    def _check_node(self) -> None:
-        node = self._run.node
-        if node and node != os.uname().nodename:
-            raise BackendError(
-                f"app {self._run.app_id} runs on {node}; cancel or delete it on that machine"
-            )
+            run.state, run.msg = find_end(self.folder, has_processes=False)
 
     def _is_supervised(self) -> bool:
         """Return True if another process, perhaps on another machine, will record the app's end."""
-        node = self._run.node
-        return bool(node and node != os.uname().nodename) or self.folder.is_locked()
+        return self._is_elsewhere() or self.folder.is_locked()
+
+    def _is_elsewhere(self) -> bool:
+        """Return True if the app runs on another machine."""
+        return self.folder.run.node not in ("", os.uname().nodename)
+
+
+class StoredElement(StoredApp):
+    """An element of an array, as an app with one replica, whose index is 0.
+
+    Args:
+        array: The array.
+        k: The index of the element.
+    """
+
+    def __init__(self, array: StoredApp, k: int) -> None:
+        super().__init__(array.folder)
+        self._array = array
+        self._lock = array._lock  # one lock for all that read the folder
+        self._element = self._k = k
+        (role,) = array.data["roles"]
+        self._role: str = role["name"]
+        self.data = {
+            **array.data,
+            "app_id": element_id(array.data["app_id"], k),
+            "name": array.element_names[k],
+            "roles": [{**role, "replicas": 1}],
+            "elements": None,
+        }
+
+    @property
+    def request(self) -> PopenRequest | None:
+        """The request of this element, or None if the array's is not known."""
+        array = self._array.request
+        return array and PopenRequest(
+            self.data["app_id"],
+            array.log_dir,
+            {self._role: [array.role_params[self._role][self._k]]},
+            {self._role: [array.role_log_dirs[self._role][self._k]]},
+        )
+
+    @property
+    def app(self) -> AppDef | None:
+        """The submitted app of this element, or None if the records are damaged."""
+        request, app = self._array.request, self._array.app
+        if request is None or not request.elements or app is None:
+            return None
+        name, args, env = request.elements[self._k]
+        role = replace(app.roles[0], args=args, env=env, num_replicas=1)
+        return replace(app, name=name, roles=[role])
+
+    def refresh(self) -> AppRun:
+        """Return the state of this element."""
+        array = self._array.refresh()
+        run = AppRun(self.data, self.request)
+        run.supervisor, run.node = array.supervisor, array.node
+        replica = copy.copy(array.element(self._k))
+        replica.id = 0
+        run.roles[self._role][0] = replica
+        run.state, run.msg = replica.state, replica.reason
+        if replica.state == AppState.PENDING and not replica.reason:
+            limit = array.request.max_parallel if array.request else None
+            run.msg = array.waiting or f"waits until fewer than {limit} elements of the array run"
+        run.num_restarts = max(replica.restarts, 0)
+        run.started = replica.started
+        run.last_updated = replica.ended or array.last_updated
+        return run
+
+    def is_final(self, role: str, k: int) -> bool:
+        """Return True if nothing more is written to the logs of the element."""
+        return self._array.is_final(role, self._k)
+
+    def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
+        """Return lines of a log of the element; see :meth:`StoredApp.log`."""
+        check_replica(self.data["app_id"], {self._role: 1}, role, k)
+        return self._array.log(role, self._k, query, closing)
+
+    def delete(self) -> None:
+        """Raise RequestError, because only a whole array can be deleted."""
+        raise single_element_error(self.data["app_id"], self._array.data["app_id"])
+
+    def _settle(self, must_end: bool = False) -> None:
+        self._array.refresh()  # the other elements may continue

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from torchx_sched_local.supervise.processes.replica_processes import open_pidfd
 
@@ -25,14 +26,12 @@ class Reactor:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._wake_end, self._wake = os.pipe()
-        os.set_blocking(self._wake_end, False)
+        wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        self._selector.register(self._wake_end, selectors.EVENT_READ, self._drain_wake_pipe)
+        self._selector.register(wake_end, selectors.EVENT_READ, partial(os.read, wake_end, 4096))
         self._soon: deque[Callback] = deque()
         self._timers = sched.scheduler(time.monotonic)
         self._is_stopped = False
-        self._is_closed = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
 
     def stop(self) -> None:
@@ -42,10 +41,10 @@ class Reactor:
     def call_soon(self, callback: Callback) -> None:
         """Call a function in the loop's thread; other threads and signal handlers may call this.
 
-        Nothing happens if the loop has ended.
+        Nothing happens if the loop was stopped.
         """
         with self._lock:
-            if self._is_closed:
+            if self._is_stopped:
                 return
             self._soon.append(callback)
             with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop, too
@@ -82,12 +81,11 @@ class Reactor:
         """Run the loop until it is stopped. This method may be called only once."""
         while not self._is_stopped:
             self._once()
-        with self._lock:
-            self._is_closed = True
-        for key in list(self._selector.get_map().values()):
-            os.close(key.fd)
-        self._selector.close()
-        os.close(self._wake)
+        with self._lock:  # no other thread writes to the pipe now
+            for key in list(self._selector.get_map().values()):
+                os.close(key.fd)
+            self._selector.close()
+            os.close(self._wake)
 
     def _once(self) -> None:
         seconds = self._timers.run(blocking=False)
@@ -95,11 +93,6 @@ class Reactor:
             _call(key.data)
         for _ in range(len(self._soon)):
             _call(self._soon.popleft())
-
-    def _drain_wake_pipe(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._wake_end, 4096):
-                pass
 
 
 def _call(callback: Callback) -> None:

@@ -101,16 +101,6 @@ class _LocalReplica:
         if self.is_alive():
             self.proc.kill()
 
-    def ends_within(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` (None: no limit); return True if the replica has ended."""
-        import subprocess
-
-        try:
-            self.proc.wait(None if seconds is None else max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def close_files(self) -> None:
         """Close the replica's files in this process."""
         if self.combined is not None:
@@ -188,11 +178,10 @@ class _LocalAppDef:
             return
         for replica in self.replicas:
             replica.signal(signal.SIGTERM)
-        from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS
+        from torchx_sched_local.supervise.processes.replica_processes import GRACE_SECONDS
 
-        deadline = time.monotonic() + GRACE_SECONDS
-        for replica in self.replicas:
-            if not replica.ends_within(deadline - time.monotonic()):
+        if not self.wait(GRACE_SECONDS):
+            for replica in self.replicas:
                 replica.signal(signal.SIGKILL)
                 replica.proc.wait()
 
@@ -200,11 +189,16 @@ class _LocalAppDef:
         """Wait at most ``timeout`` seconds (None: no limit); return True if the app has ended."""
         if self.supervision is not None:
             return self.supervision.ended.wait(timeout)
+        import subprocess
+
         deadline = None if timeout is None else time.monotonic() + timeout
-        return all(
-            replica.ends_within(None if deadline is None else deadline - time.monotonic())
-            for replica in self.replicas
-        )
+        try:
+            for replica in self.replicas:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                replica.proc.wait(left)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def close(self) -> None:
         """Terminate all replicas, close their files, and write the file ``SUCCESS``."""

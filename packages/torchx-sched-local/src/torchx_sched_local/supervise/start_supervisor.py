@@ -25,22 +25,21 @@ import subprocess
 import sys
 import threading
 import time
+from io import FileIO
 from typing import TYPE_CHECKING
 
 import torchx_kit
 import torchx_sched_local
 import torchx_specs
-from torchx_sched_local.store.app_files import closing_fd
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.layout import SUPERVISOR_LOG
+from torchx_sched_local.store.safe_folders import closing_fd
 from torchx_sched_local.supervise.processes import process_table
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify, is_alive
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
-    from io import FileIO
-
-    from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.guard import Guard
-    from torchx_sched_local.supervise.processes.replica_processes import ProcessId
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
@@ -83,7 +82,7 @@ class _SupervisorDiedError(BackendError):
     """The supervisor has died without a report."""
 
 
-def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confirm: FileIO) -> None:
+def start_supervisor(folder: AppFolder, confirmation: FileIO, confirm: FileIO) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
     The supervisor then waits until the caller has written :data:`CONFIRMATION`. If this function is
@@ -95,7 +94,6 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
 
     Args:
         folder: The app's folder, whose journal is locked.
-        app_id: The app's id.
         confirmation: The pipe from which the supervisor reads the confirmation.
         confirm: The other end of this pipe. It is closed after an error, so that the supervisor
             kills the processes.
@@ -114,29 +112,27 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     with open(read_end, "rb", 0) as report:
         try:
             with open(write_end, "wb", 0) as reported:
-                process = _popen(folder, app_id, confirmation.fileno(), reported.fileno())
+                process = _popen(folder, confirmation.fileno(), reported.fileno())
             _read_report(report.fileno())
         except BaseException as e:
             if not isinstance(e, _SupervisorDiedError):
                 confirm.close()
             if _wait_for_end_of_pipe(report.fileno()) and process is not None:
                 process.wait()
-            if isinstance(e, _SupervisorDiedError) and folder.read_events(position)[0]:
+            if isinstance(e, _SupervisorDiedError) and folder.journal_size() > position:
                 return
             raise
     # If the supervisor ends before this process, this process must reap it.
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
 
-def _popen(
-    folder: AppFolder, app_id: str, confirmation: int, reported: int
-) -> subprocess.Popen[bytes]:
+def _popen(folder: AppFolder, confirmation: int, reported: int) -> subprocess.Popen[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     # If this process runs in a local job, the new app must not end with that job.
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
     with closing_fd(folder.open(SUPERVISOR_LOG, flags)) as log:
         return subprocess.Popen(
-            python_command("run", folder.path, str(folder.fileno()), app_id),
+            python_command("run", folder.path, str(folder.fileno()), folder.run.app_id),
             stdin=confirmation,
             stdout=reported,
             stderr=log,
@@ -172,8 +168,7 @@ def _wait_for_end_of_pipe(fd: int) -> bool:
     return False
 
 
-# The functions from here on run in the new process. They import what they need, because the
-# submitting process imports this module too, and does not need those modules.
+# The functions from here on run in the new process. They import the modules that import this one.
 
 
 def main(argv: list[str]) -> int:
@@ -183,12 +178,10 @@ def main(argv: list[str]) -> int:
         argv: ``run FOLDER JOURNAL APP_ID`` or ``reap FOLDER JOURNAL APP_ID BEGAN``. BEGAN is a
             time, as :func:`process_table.now`, before which no process of the app started.
     """
-    from torchx_sched_local.store.app_folder import AppFolder
-
     command, path, journal, app_id, *began = argv
     folder = AppFolder(path, int(journal))
     if command == "reap":
-        from torchx_sched_local.supervise.reap import reap
+        from torchx_sched_local.supervise.guard import reap
 
         reap(folder, app_id, int(began[0]))
         return 0
@@ -197,9 +190,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
-    from torchx_sched_local.supervise.guard import ParentGuard
-    from torchx_sched_local.supervise.processes.replica_processes import identify
-    from torchx_sched_local.supervise.reap import reap
+    from torchx_sched_local.supervise.guard import ParentGuard, reap
 
     report_fd, confirmation_fd = _take_standard_streams()
     launcher = identify(os.getppid())
@@ -237,14 +228,14 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> Supervision:
 
     try:
         folder.open_journal()
-        run, _ = folder.read()
+        run = folder.read()
         if run.request is None or run.is_damaged or run.app_id != app_id:
             raise RequestError(
                 f"the folder {folder.path} has no app and request, or they are damaged"
             )
         popen = LocalScheduler(run.data["session"], CWDImageProvider)._popen
         local_app = _LocalAppDef(app_id, folder.path)
-        supervision = Supervision(folder, run, run.request, popen, local_app, guard)
+        supervision = Supervision(folder, run.request, popen, local_app, guard)
         supervision.start()
     except OSError as e:
         raise folder_error(folder.path, e) from e
@@ -280,8 +271,6 @@ def _report(fd: int, report: dict[str, str]) -> None:
 
 def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     """Wait for the confirmation; return False if the submitting process was interrupted or died."""
-    from torchx_sched_local.supervise.processes.replica_processes import is_alive
-
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while not poll.poll(_RETRY_SECONDS * 1000):

@@ -31,9 +31,9 @@ from torchx_sched_local.errors import PROGRAM_ERRORS, folder_error, is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
+from torchx_sched_local.store.app_run import ReplicaRun
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import process_table, terminate
+from torchx_sched_local.supervise.processes import process_table, replica_processes
 from torchx_sched_local.supervise.processes.replica_processes import (
     ProcessId,
     identify,
@@ -112,8 +112,7 @@ class Supervision:
     """Supervises an app.
 
     Args:
-        folder: The app's folder.
-        run: The app's state.
+        folder: The app's folder, with the app's state.
         request: The app's request.
         popen: Starts a replica.
         local_app: Receives the started replicas and the final state.
@@ -136,19 +135,18 @@ class Supervision:
     def __init__(
         self,
         folder: AppFolder,
-        run: AppRun,
         request: PopenRequest,
         popen: Popen,
         local_app: _LocalAppDef,
         parent: Guard | None = None,
     ) -> None:
-        self.run = run
+        self.run = folder.run
         self.folder = folder
         self.owner = os.getpid()
         self.ended = Latch()
         self._request = request
         self._adopts = parent is not None
-        self._policies = {role["name"]: role for role in run.data["roles"]}
+        self._policies = {role["name"]: role for role in folder.run.data["roles"]}
         self._popen = popen
         self._local_app = local_app
         # The secrets are read once, for all replicas and restarts. The values are only in the
@@ -173,19 +171,10 @@ class Supervision:
         self._failed: set[ReplicaRun] = set()
         self._is_cancelled = False
         self._cancels_itself = False
-        self._is_cleaned = False
         self.reactor = Reactor()
         # The guard starts before the first replica, so that no replica is ever without a guard.
-        self.guard = parent or Guard(folder, run.app_id, run.begun)
+        self.guard = parent or Guard(folder, self.run.app_id, self.run.begun)
         local_app.supervision = self
-
-    def record(self, *events: Event) -> None:
-        """Apply events to the state; a later :meth:`AppFolder.flush` writes them to the journal.
-
-        After :meth:`begin`, only the reactor's thread may call this.
-        """
-        self.run.apply_all(events)
-        self.folder.add(events)
 
     # -- The methods below start replicas.
 
@@ -203,9 +192,11 @@ class Supervision:
         """
         _supervisions.add(self)
         now = time.time()
-        self.record(["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now])
+        self.folder.record(
+            ["supervisor", *identify(os.getpid()), self.run.boot, self.run.node, now]
+        )
         if self._request.attempts and not self.run.ended_attempts:
-            self.record(["resume", committed_step(self.run.resume_dir), now])
+            self.folder.record(["resume", committed_step(self.run.resume_dir), now])
         try:
             if not self._adopts:
                 # The thread starts first: if it cannot, no process has been started.
@@ -215,47 +206,46 @@ class Supervision:
             self._start_first()
         except BaseException as e:
             self.reactor.call_soon(self.reactor.stop)
-            terminate.terminate_all(self.run.find_processes, grace=0)
+            replica_processes.terminate_all(self.run.find_processes, grace=0)
             for replica, process in self._running.items():
                 self._kill_unidentified(replica)
                 process.wait()
             self._gpus.close()
             if isinstance(e, Exception):
                 self.guard.dismiss()
-                self.guard.wait()
             else:
                 # Popen may have been interrupted just after it started a process. The guard finds
                 # that process too, because the guard looks for processes a little later.
-                self.guard.end_app()
+                self.guard.close_pipe()
+            self.guard.wait()
             _supervisions.discard(self)
             raise
 
     def _start_first(self) -> None:
-        first_reason = ""
         while (replica := self._next_waiting()) is not None:
             try:
                 self._start(replica)
             except OSError as e:
-                reason = f"{replica.name}: {self._describe_start_error(replica, e)}"
+                reason = self._describe_start_error(replica, e)
+                self.folder.record_exit(replica, AppState.FAILED, None, reason)
                 if e.errno not in PROGRAM_ERRORS:
-                    raise BackendError(reason) from e
-                first_reason = first_reason or reason
-                self._record_start_error(replica, e)
+                    raise BackendError(_describe(replica)) from e
             self.folder.flush()
         self.folder.flush()  # why no other replica may start now
         if not self._running and self._request.elements is None and not self.run.waiting:
-            raise RequestError(
-                first_reason or "the request has no replicas; set Role.num_replicas to 1 or more"
-            )
+            if self.run.replicas:
+                raise RequestError(_describe(self.run.replicas[0]))
+            raise RequestError("the request has no replicas; set Role.num_replicas to 1 or more")
 
     def _start(self, replica: ReplicaRun) -> None:
         """Start a replica; an overridden method of a scheduler may raise any error."""
         begun = time.time()  # before the process, which may end before this thread goes on
         process = self._running[replica] = self._spawn(replica, self.begin_attempt(replica))
         self._open_logs(replica)
-        self.record(["start", *replica.index, *identify_child(process.pid), begun])
+        self.folder.record(["start", *replica.index, *identify_child(process.pid), begun])
         if gpus := self._gpus.uuids(replica):
-            self.record(["gpus", *replica.index, gpus, begun])  # for people; no reader needs it
+            # This event is for people; no reader needs it.
+            self.folder.record(["gpus", *replica.index, gpus, begun])
 
     def _spawn(self, replica: ReplicaRun, attempt: int) -> Any:
         """Start the process of a replica; ``attempt`` is the number of restarts."""
@@ -270,7 +260,7 @@ class Supervision:
         }
         if self._request.attempts:
             env[ENV_TORCHX_ATTEMPT] = str(len(self.run.ended_attempts))
-            env[ENV_TORCHX_STOP_GRACE] = f"SIGTERM={terminate.GRACE_SECONDS:g}"
+            env[ENV_TORCHX_STOP_GRACE] = f"SIGTERM={replica_processes.GRACE_SECONDS:g}"
             if self.run.ended_attempts:
                 env[ENV_TORCHX_RESTART_REASON] = self.run.ended_attempts[-1].reason
         folder = self._request.role_log_dirs[replica.role][replica.id]
@@ -314,7 +304,7 @@ class Supervision:
     def _wait(self, reason: str) -> None:
         """Record why the next replica cannot start now, and try again later."""
         if self.run.waiting != reason and not self._running:
-            self.record(["wait", reason, time.time()])
+            self.folder.record(["wait", reason, time.time()])
         if not self._starts_later:
             self._starts_later = True
             self.reactor.call_later(_START_SECONDS, self._start_again)
@@ -351,13 +341,6 @@ class Supervision:
                 with contextlib.suppress(OSError):
                     self.folder.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
         return attempt
-
-    def _record_start_error(self, replica: ReplicaRun, error: Exception) -> None:
-        """Record that a replica could not be started."""
-        reason = self._describe_start_error(replica, error)
-        self.record(
-            ["exit", *replica.index, AppState.FAILED.value, None, reason, None, time.time()]
-        )
 
     def _describe_start_error(self, replica: ReplicaRun, error: Exception) -> str:
         """Return why a process could not be started."""
@@ -396,7 +379,7 @@ class Supervision:
         """Kill all processes, and mark the app: a later :meth:`begin` ends it as CANCELLED."""
         with contextlib.suppress(OSError):
             self.folder.mark_cancelled()
-        terminate.terminate_all(self.run.find_processes, grace=0)
+        replica_processes.terminate_all(self.run.find_processes, grace=0)
 
     def cancel_soon(self) -> None:
         """Request the app's cancellation; any thread and signal handlers may call this."""
@@ -414,7 +397,7 @@ class Supervision:
         Raises:
             BackendError: The app's processes do not end.
         """
-        if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
+        if not self.ended.wait(replica_processes.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in list(self._running.values()))
             raise BackendError(
                 f"processes of app {self.run.app_id} do not end although they were killed: {pids}"
@@ -461,7 +444,7 @@ class Supervision:
             state, reason = AppState.SUCCEEDED, ""
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
-        self.record(["exit", *replica.index, state.value, exit_code, reason, reaped, time.time()])
+        self.folder.record_exit(replica, state, exit_code, reason, reaped)
         # Reap the process only now. If this process is killed before, a guard that is the parent of
         # this process inherits the child, and with it the exit code.
         self._try_flush()
@@ -503,11 +486,7 @@ class Supervision:
     def _end_late(self, replica: ReplicaRun, process: Any, reason: str) -> None:
         if self._running.get(replica) is not process or self._operation_on(replica):
             return
-
-        def then() -> None:
-            self._on_failure(replica, "time-limit")
-            self._release_gpus(replica)
-
+        then = partial(self._on_failure, replica, "time-limit")
         self._terminate({replica}, reason, then, AppState.FAILED)
 
     def _end_element(self, replica: ReplicaRun, process: Any) -> None:
@@ -558,7 +537,7 @@ class Supervision:
             is_asked = replica.exit_code in rules.exit_codes
             is_asked = is_asked or is_requested(folder, len(run.ended_attempts))
             reason = "requested" if is_asked else "failed"
-        self.record(["attempt", reason, committed_step(folder), time.time()])
+        self.folder.record(["attempt", reason, committed_step(folder), time.time()])
         refused = run.refusal(rules, max_retries)
         if refused is None:
             self._end_for_restart(replica, {*run.replicas}, RetryPolicy.APPLICATION)
@@ -573,13 +552,14 @@ class Supervision:
         reason = f"ended for a restart after {_describe(replica)}"
 
         def then() -> None:
-            self.record(["retry", what.value, time.time()])
+            self.folder.record(["retry", what.value, time.time()])
             self._waiting.extendleft(sorted(replicas, key=lambda r: r.index, reverse=True))
 
         self._terminate(replicas, reason, then)
 
     def _on_final_failure(self, replica: ReplicaRun) -> None:
         self._failed.add(replica)
+        self._release_gpus(replica)
         is_together = self.run.data["fail_together"] or self._request.attempts
         if is_together and not self._is_cancelled:
             self._terminate_app(f"ended because of {_describe(replica)}")
@@ -589,18 +569,18 @@ class Supervision:
         while not self._is_cancelled and (replica := self._next_waiting()) is not None:
             element = self._element(replica)
             if self._is_marked(element):
-                end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
-                self.record(["exit", *replica.index, *end])
+                self.folder.record_exit(replica, AppState.CANCELLED, None, "cancelled")
                 self._release_gpus(replica)
                 continue
             try:
                 self._start(replica)
             except Exception as e:
+                reason = self._describe_start_error(replica, e)
                 if replica.restarts < 0 and element is not None and is_temporary(e):
                     self._waiting.appendleft(replica)
-                    self._wait(self._describe_start_error(replica, e))
+                    self._wait(reason)
                     return
-                self._record_start_error(replica, e)
+                self.folder.record_exit(replica, AppState.FAILED, None, reason)
                 self._on_final_failure(replica)
                 continue
             self._observe(replica)
@@ -653,7 +633,7 @@ class Supervision:
 
         def terminate_replicas() -> None:
             try:
-                terminate.terminate_all(find)
+                replica_processes.terminate_all(find)
             finally:
                 self.reactor.call_soon(partial(self._end_operation, operation))
 
@@ -713,11 +693,7 @@ class Supervision:
         self._try_flush()
         if self._running or self._operations or self._waiting or self.ended.is_set():
             return
-        if self._is_cleaned:
-            self._finish()
-        else:
-            self._is_cleaned = True
-            self._terminate_app("")
+        self._terminate({*self.run.replicas}, "", self._finish)
 
     def _try_flush(self) -> None:
         """Write the recorded events, or keep them for the next flush if the disk is full."""
@@ -729,7 +705,7 @@ class Supervision:
             self._write_end()
         finally:
             if not is_terminal(self.run.state):
-                self.record(
+                self.folder.record(
                     ["end", AppState.FAILED.value, "its supervision has failed", time.time()]
                 )
             self.guard.dismiss()
@@ -760,15 +736,11 @@ class Supervision:
         else:
             state, msg = AppState.SUCCEEDED, ""
         msg = "; ".join([*filter(None, [msg]), *self._problems])
-        when = time.time()
         if self._request.attempts and len(self.run.ended_attempts) == self.run.num_restarts:
             step = committed_step(self.run.resume_dir)
-            self.record(["attempt", state.name.lower(), step, when])
-        self.folder.release_room()
-        self.folder.write_success(self.run, state, msg, when)
-        self.record(["end", state.value, msg, when])
+            self.folder.record(["attempt", state.name.lower(), step, time.time()])
         try:
-            self.folder.flush()
+            self.folder.write_end(state, msg)
         except OSError as e:
             logging.getLogger(__name__).warning(
                 "other processes cannot see that app %s is %s: cannot write to %s: %s",
@@ -786,7 +758,7 @@ class Supervision:
 
     def _is_marked(self, k: int | None = None) -> bool:
         """Return True if the journal has a cancellation of the app or of an element of an array."""
-        self.run.apply_all(self.folder.new_cancellations())
+        self.folder.read_cancellations()
         return self.run.is_cancelled(k)
 
     def _param(self, replica: ReplicaRun) -> ReplicaParam:

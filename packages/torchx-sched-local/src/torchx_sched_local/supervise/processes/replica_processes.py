@@ -1,4 +1,4 @@
-"""Identifying, finding and signalling processes.
+"""Identifying, finding, signalling and terminating processes.
 
 The operating system reuses process ids. So a process is identified here by its pid and its start
 time. On systems with pidfds, a signal is sent through a pidfd, so that it never reaches another
@@ -21,12 +21,20 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from torchx_sched_local.supervise.processes import process_table
-from torchx_sched_local.supervise.processes.process_table import ProcessInfo
+from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR, ProcessInfo
 
+#: How long a process may take to end after SIGTERM, in seconds.
+GRACE_SECONDS = 10.0
+
+# How often to look whether a process has ended after a signal, and how long to wait before looking
+# for other processes after SIGKILL, or while too many files are open.
+_LOOK_SECONDS = 0.01
+_AGAIN_SECONDS = 0.1
 _ENDED = ("Z", "X")
 
 
@@ -227,3 +235,41 @@ def _descendants(table: dict[int, ProcessInfo], roots: Collection[int]) -> set[i
             found.add(pid)
             todo += children.get(pid, ())
     return found
+
+
+def terminate_all(find: Callable[[], set[ProcessId]], grace: float | None = None) -> None:
+    """Terminate processes, and wait until they have ended, even while too many files are open.
+
+    Args:
+        find: Returns the living processes that have to end. It is called again after these have
+            ended, because they may have started others.
+        grace: Seconds between SIGTERM and SIGKILL; None means :data:`GRACE_SECONDS`.
+    """
+    deadline = kill_at = time.monotonic() + (GRACE_SECONDS if grace is None else grace)
+    members: set[ProcessId] = set()
+    while True:
+        try:
+            if time.monotonic() >= kill_at:
+                members |= find()
+                _signal(members, signal.SIGKILL)
+                deadline = time.monotonic() + _AGAIN_SECONDS
+            elif not members:
+                members = find()
+                # Send SIGCONT too, because a stopped process does not handle SIGTERM.
+                _signal(members, signal.SIGTERM, signal.SIGCONT)
+            if not members:
+                return
+        except OSError as e:
+            if e.errno not in NO_DESCRIPTOR:
+                raise
+            time.sleep(_AGAIN_SECONDS)  # another thread may close a file meanwhile
+        for process in members:
+            while is_alive(process) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+        members = set(filter(is_alive, members))
+
+
+def _signal(processes: set[ProcessId], *numbers: int) -> None:
+    for process in processes:
+        for number in numbers:
+            send_signal(process, number)
