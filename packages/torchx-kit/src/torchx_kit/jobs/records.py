@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostError, HostFileError
-from torchx_kit.jobs.attempts import Attempt, newest_step, parse_attempts
+from torchx_kit.jobs.attempts import last_resume_dir, newest_step, parse_attempts
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
@@ -77,15 +77,6 @@ class FirstFailure:
     replica: int
     node: str
     exit_code: int
-
-    def describe(self, roles: list[str]) -> str:
-        """Return a sentence that describes the failure.
-
-        Args:
-            roles: Names of the roles.
-        """
-        name = roles[self.role] if self.role < len(roles) else str(self.role)
-        return f"{name}/{self.replica} on {self.node}: {describe_exit(self.exit_code)}"
 
     def describe_with(self, statuses: Sequence[RoleStatus]) -> str:
         """Return a sentence that describes the failure, with the reason in the replica's status.
@@ -180,8 +171,8 @@ class JobRecord:
         return error_text(content[:READ_BYTES], len(content), path) if content else ""
 
     @cached_property
-    def attempts(self) -> list[Attempt]:
-        """The attempts of an app with the option ``requeue``; empty for another app."""
+    def attempts(self) -> list[AttemptStatus]:
+        """The attempts that the job reported; empty for an app without the option ``requeue``."""
         return parse_attempts(self.text(ATTEMPTS))
 
     def refusal(self) -> str:
@@ -197,18 +188,7 @@ class JobRecord:
             state: The state of the app.
             ended: When the app ended; None if it has not, or if unknown.
         """
-        found = [
-            AttemptStatus(
-                one.number,
-                moment(one.started),
-                moment(one.ended),
-                one.reason or None,
-                one.resume_step,
-                one.step,
-                one.nodes,
-            )
-            for one in self.attempts
-        ]
+        found = [*self.attempts]
         if found and found[-1].ended is None:
             found[-1] = replace(found[-1], committed_step=self._step_now())
             if is_terminal(state):
@@ -216,7 +196,7 @@ class JobRecord:
         return found
 
     def _step_now(self) -> int | None:
-        folder = self.attempts[-1].resume_dir
+        folder = last_resume_dir(self.text(ATTEMPTS))
         try:
             return newest_step(self.host.list(folder)) if folder else None
         except HostFileError:
