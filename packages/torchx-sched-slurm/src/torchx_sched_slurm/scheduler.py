@@ -31,7 +31,7 @@ from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
-from torchx_sched_slurm.system import Slurm
+from torchx_sched_slurm.system import Slurm, parse_nodes
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx_specs.model.status import is_terminal
@@ -258,7 +258,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The nodes cannot be queried.
         """
-        return self.system.gpus()
+        output = self.system.run_idempotent("scontrol", "--details", "--oneliner", "show", "nodes")
+        return GpuCounts.of_nodes(parse_nodes(output))
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.

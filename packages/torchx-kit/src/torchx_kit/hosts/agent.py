@@ -116,9 +116,8 @@ def file_errors(action: str, path: str) -> "Iterator[None]":
     try:
         yield
     except OSError as e:
-        name = "missing_file" if isinstance(e, FileNotFoundError) else "file"
         reason = e.strerror or e
-        raise Failure(name, "cannot {} {}: {}".format(action, path, reason)) from None
+        raise Failure("file", "cannot {} {}: {}".format(action, path, reason)) from None
 
 
 # Operations, each with the arguments of a request.

@@ -32,7 +32,6 @@ from torchx_kit.jobs.attempts import last_resume_dir, newest_step, parse_attempt
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
-from torchx_kit.times import moment
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:

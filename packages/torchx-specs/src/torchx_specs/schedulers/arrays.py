@@ -37,6 +37,12 @@ class Arrays(Ability[S]):
         """
         if max_parallel is not None:
             self.scheduler.features.require("array_limit", self.scheduler.backend)
+        yield from self._submit(dryrun_infos, max_parallel)
+
+    def _submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, after :meth:`submit` has checked the feature ``array_limit``."""
         for info in dryrun_infos:
             yield self.scheduler.schedule(info)
 
