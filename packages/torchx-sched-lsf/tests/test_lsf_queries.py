@@ -14,8 +14,8 @@ from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.testing import FakeHost
 from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_lsf.long_form import parse_long_form
-from torchx_sched_lsf.states import CAUSES
 from torchx_sched_lsf.scheduler import LsfScheduler
+from torchx_sched_lsf.states import CAUSES
 from torchx_sched_lsf.system import Lsf
 from torchx_specs import AppState
 from torchx_specs.schedulers import GpuCounts

@@ -378,9 +378,9 @@ fi"""
 # end. A signal ends `wait` with another exit code than that of srun, which may end during the trap.
 # If srun ends at the moment of the signal, bash 5.2 loses its exit code, and `wait` returns -1.
 #
-# About tx_end: Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
-# Slurm counts an attempt that it has requeued itself, for example after a preemption. The requeue
-# sends SIGTERM to scontrol, too; child processes inherit an ignored signal.
+# About tx_end: Slurm signals the tasks before this script, and tasks may exit with 0 after a
+# signal. Slurm counts an attempt that it has requeued itself, for example after a preemption. The
+# requeue sends SIGTERM to scontrol, too; child processes inherit an ignored signal.
 _SCRIPT = """\
 #!/bin/bash
 #

@@ -15,7 +15,8 @@ class Arrays(Ability[S]):
     """Submits and ends many apps of one scheduler; a scheduler returns one as ``app_arrays``.
 
     The methods treat one app after the other. A subclass overrides those for which its service
-    needs fewer requests (features ``arrays``, ``mass_cancel`` and ``mass_delete``).
+    needs fewer requests, and ``_submit`` in place of ``submit`` (features ``arrays``,
+    ``mass_cancel`` and ``mass_delete``).
     """
 
     def submit(
