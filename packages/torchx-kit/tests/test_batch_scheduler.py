@@ -72,7 +72,7 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     for path in (*(work / name for name in names), record / "script"):
         path.touch()
     roles = [RoleEntry("main", "main", 1, ["7"])]
-    queue._index.put(Entry("app-1", "app", str(work), str(record), roles, complete=True))
+    queue._index.put(Entry("app-1", "app", str(work), str(record), roles, 7.0, complete=True))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}

@@ -78,7 +78,7 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
         submitted.
         """
         entry = self._entry(app_id)
-        if entry is None or entry.names or not entry.complete or not entry.jobs:
+        if entry is None or entry.names or not (entry.submitted and entry.complete and entry.jobs):
             return None
         ids = [
             self.system.job_of_replica(entry, number, k)

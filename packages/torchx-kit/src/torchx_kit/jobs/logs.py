@@ -51,7 +51,7 @@ class FileLogs(Logs[S]):
         """
         is_running = self.is_running(app_id)
         host, entry = self.scheduler._host, self.scheduler._entry(app_id)
-        if entry is None:
+        if entry is None or not entry.folder:
             raise BackendError(
                 f"app {app_id} was submitted with another TORCHX_HOME, so the directory of its logs"
                 " is unknown; run this where the app was submitted"
