@@ -321,10 +321,14 @@ class AppSnapshot:
         failed_since = self._failure is not None and not self._is_ended_by_failure(at)
         if not (self.entry.submitted or job or job_id in self._explanations):
             status.state = AppState.UNKNOWN  # its record is not known, and its job is over
-        elif not job_id and report is None:
-            self._set_missing(status, at)
+        elif not (job_id or report or self.entry.cancelled or self._is_ended_by_failure(at)):
+            status.reason = "not submitted yet"
+        elif phase is Phase.WAITING and self._is_ended_by_failure(at):
+            # The job ends as soon as it starts.
+            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
         elif phase is Phase.WAITING and not (failed_since and has_ended):
-            self._set_waiting(status, info, at, was_started=report is not None)
+            requeued = "requeued" if report is not None or info.was_requeued else ""
+            status.reason = self._why_waiting(info, requeued)
         elif phase.is_in_queue and not has_ended:
             status.state, status.reason = phase.app_state, self._system.state_of(job).meaning
         elif phase is Phase.RUNNING and report is not None and report.exit_code:
@@ -335,39 +339,6 @@ class AppSnapshot:
             status.started = moment(report.started) if report is not None else info.started
             if is_terminal(status.state):
                 status.ended = (moment(report.ended) if report is not None else None) or info.ended
-
-    def _set_missing(self, status: ReplicaStatus, at: tuple[int, int]) -> None:
-        """Set the state of a replica whose job has no known id."""
-        if self.entry.cancelled:
-            status.state = AppState.CANCELLED
-            status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
-        elif self._is_ended_by_failure(at):
-            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
-        else:
-            status.reason = "not submitted yet"
-
-    def _set_waiting(
-        self,
-        status: ReplicaStatus,
-        info: JobInfo,
-        at: tuple[int, int],
-        *,
-        was_started: bool,
-    ) -> None:
-        """Set the state of a replica whose job waits.
-
-        Args:
-            status: The status.
-            info: The job.
-            at: Role and index of the replica.
-            was_started: Whether the replica has run before.
-        """
-        if self._is_ended_by_failure(at):
-            # The job ends as soon as it starts.
-            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
-            return
-        requeued = "requeued" if was_started or info.was_requeued else ""
-        status.reason = self._why_waiting(info, requeued)
 
     def _why_waiting(self, job: JobInfo, requeued: str) -> str:
         """Return why a job waits; empty if the system does not say.
@@ -418,7 +389,8 @@ class AppSnapshot:
         if status.state != AppState.SUCCEEDED and (code is None or code < 0):
             if self.entry.cancelled:
                 status.state = AppState.CANCELLED
-                status.reason = status.reason if report is not None else "cancelled"
+                if report is None:
+                    status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
             elif self._is_ended_by_failure(at):
                 status.state = AppState.CANCELLED
                 status.reason = ANOTHER_FAILED if report is None else "another replica failed"
