@@ -510,11 +510,9 @@ class Journal:
                 pass  # the file system has no locks
         self.known = []  # type: list[Any]
         end = 0
-        entry = unpack(self.file)
-        while entry is not None:
+        for entry in iter(lambda: unpack(self.file), None):
             self.known.append(entry)
             end = self.file.tell()
-            entry = unpack(self.file)
         self.file.seek(end)  # after a full disk, the last entry may be incomplete
         self.file.truncate()
 
