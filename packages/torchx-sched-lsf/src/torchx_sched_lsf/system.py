@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torchx_kit.batch.errors import (
     BatchError,
@@ -141,11 +141,9 @@ class Lsf(BatchSystem):
     env = {"LC_ALL": "C"}  # the output is parsed, so it must not be translated
     command_env = {"bjobs": {"TZ": "UTC0"}}  # bjobs prints times without a zone
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._version: tuple[int, ...] = _WITH_HOST
-        self._unit = "MB"
-        self._is_old = False  # whether bjobs has neither -o nor -UF
+    _version: tuple[int, ...] = _WITH_HOST
+    _unit = "MB"
+    _is_old = False  # whether bjobs has neither -o nor -UF
 
     def prepare(self) -> None:
         """Query the version of bsub, and the unit of memory that an old version expects."""
