@@ -159,3 +159,10 @@ def test_incomplete_file_counts_as_missing(record: JobRecord, text: str) -> None
     assert record.replica(0, 0) is None
     Path(record.replica_path(0, 0)).write_text("0 node1 5\n")
     assert record.replica(0, 0) == ReplicaRecord(0, "node1", 5)
+
+
+def test_failure_in_words() -> None:
+    assert FirstFailure(0, 2, "n1", 3).describe(["main"]) == "main/2 on n1: exit code 3"
+    assert FirstFailure(1, 0, "n1", -9).describe(["main"]) == (
+        "1/0 on n1: killed by signal 9 (SIGKILL)"
+    )

@@ -77,6 +77,15 @@ class FirstFailure:
     node: str
     exit_code: int
 
+    def describe(self, roles: list[str]) -> str:
+        """Return a sentence that describes the failure.
+
+        Args:
+            roles: Names of the roles.
+        """
+        name = roles[self.role] if self.role < len(roles) else str(self.role)
+        return f"{name}/{self.replica} on {self.node}: {describe_exit(self.exit_code)}"
+
     def describe_with(self, statuses: Sequence[RoleStatus]) -> str:
         """Return a sentence that describes the failure, with the reason in the replica's status.
 

@@ -134,7 +134,10 @@ class SlurmRecord(JobRecord):
     def outcome(self) -> Outcome | None:
         """The outcome of the last attempt, or None if it has not reported its end."""
         fields = self.fields("outcome", 4)
-        return Outcome(fields[0], *map(int, fields[1:4]), *fields[4:5]) if fields else None
+        if not fields:
+            return None
+        state, code, attempt, ended, *cause = fields
+        return Outcome(state, int(code), int(attempt), int(ended), "".join(cause))
 
     @cached_property
     def start(self) -> Start | None:
