@@ -19,7 +19,6 @@ from torchx_kit.hosts.errors import (
     CommandTimeoutError,
     HostError,
     HostFileError,
-    HostFileNotFoundError,
 )
 from torchx_specs.errors import BackendError
 
@@ -102,7 +101,7 @@ class HostConformance:
         path = posixpath.join(directory, "missing")
         assert not host.exists(path)
         for action in (host.read, host.list, lambda path: host.write(f"{path}/file", "")):
-            with pytest.raises(HostFileNotFoundError, match="missing"):
+            with pytest.raises(HostFileError, match="missing"):
                 action(path)
         with pytest.raises(BackendError, match="missing"):
             list(host.read_lines(path))

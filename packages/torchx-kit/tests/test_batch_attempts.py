@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from patience import wait_for
-from torchx_kit.batch.script import EXIT_AGAIN, Attempts, render
+from torchx_kit.batch.script import EXIT_AGAIN, attempt_lines, render
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import AttemptRules, refusal
@@ -37,7 +37,7 @@ class MockQueue:
         replicas: int = 1,
         *,
         retries: int = 0,
-        attempts: Attempts | None = None,
+        attempt: str = "",
     ) -> None:
         self.folder, self.replicas = folder, replicas
         self.record = JobRecord(LocalHost(), str(folder / ".torchx" / "app"))
@@ -49,7 +49,7 @@ class MockQueue:
             roles=[(replicas, retries, "main")],
             commands=[[f"exec -- /bin/bash -c {_quoted(script)}"]],
             parts=ScriptParts(task='"$2"'),
-            attempts=attempts or Attempts(AttemptRules()),
+            attempt=attempt or attempt_lines(AttemptRules()),
         )
         self.script.write_text(text)
         self.jobs: dict[int, subprocess.Popen[bytes]] = {}
@@ -170,8 +170,8 @@ def test_code_of_the_queue_is_no_request_of_the_program(tmp_path: Path) -> None:
 
 
 def test_further_exit_codes_ask_for_another_attempt(tmp_path: Path) -> None:
-    attempts = Attempts(AttemptRules(exit_codes=(75, 3)))
-    with queue(tmp_path, until(1, 3), attempts=attempts) as jobs:
+    attempt = attempt_lines(AttemptRules(exit_codes=(75, 3)))
+    with queue(tmp_path, until(1, 3), attempt=attempt) as jobs:
         assert jobs.run() == [0]
         assert jobs.reasons() == ["requested", "succeeded"]
 
@@ -194,8 +194,8 @@ def test_job_that_the_queue_starts_again_begins_an_attempt(
 
 
 def test_node_failures_have_a_budget(tmp_path: Path) -> None:
-    attempts = Attempts(AttemptRules(max_node_failures=0))
-    with queue(tmp_path, "echo on; sleep 1000", attempts=attempts) as jobs:
+    attempt = attempt_lines(AttemptRules(max_node_failures=0))
+    with queue(tmp_path, "echo on; sleep 1000", attempt=attempt) as jobs:
         jobs.start(0)
         jobs.wait_for_line(0, "on")
         jobs.lose(0)
@@ -210,7 +210,7 @@ def test_program_has_time_before_its_limit(tmp_path: Path) -> None:
         " trap 'echo saved; exit 75' USR1; [ $TORCHX_REPLICA_ID = 0 ] || trap 'exit 3' USR1;"
         " echo ready; while :; do sleep 0.1; done"
     )
-    with queue(tmp_path, script, 2, attempts=Attempts(AttemptRules(), seconds=3600)) as jobs:
+    with queue(tmp_path, script, 2, attempt=attempt_lines(AttemptRules(), seconds=3600)) as jobs:
         for k in (0, 1):
             jobs.start(k)
         for k in (0, 1):
@@ -226,8 +226,8 @@ def test_program_has_time_before_its_limit(tmp_path: Path) -> None:
 
 
 def test_time_of_all_attempts_is_limited(tmp_path: Path) -> None:
-    attempts = Attempts(AttemptRules(max_total_seconds=1))
-    with queue(tmp_path, "trap '' TERM; sleep 1000", attempts=attempts) as jobs:
+    attempt = attempt_lines(AttemptRules(max_total_seconds=1))
+    with queue(tmp_path, "trap '' TERM; sleep 1000", attempt=attempt) as jobs:
         assert jobs.run() != [0]
         assert jobs.reasons() == ["time-limit"]
         assert "max_total_time" in JobRecord(LocalHost(), jobs.record.path).refusal()
@@ -238,7 +238,7 @@ def test_attempts_without_progress_end_the_app(tmp_path: Path) -> None:
     script = (
         "mkdir -p $TORCHX_RESUME_DIR/step-$((TORCHX_ATTEMPT < 2 ? TORCHX_ATTEMPT : 1)); exit 75"
     )
-    with queue(tmp_path, script, attempts=Attempts(AttemptRules(), str(resume))) as jobs:
+    with queue(tmp_path, script, attempt=attempt_lines(AttemptRules(), str(resume))) as jobs:
         assert jobs.run() == [75]
         assert jobs.reasons() == ["requested"] * 5
         assert "no new step" in JobRecord(LocalHost(), jobs.record.path).refusal()

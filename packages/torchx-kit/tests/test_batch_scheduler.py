@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from torchx_kit.batch.client import client_arguments
+from torchx_kit.batch.describe import AppSnapshot, entries_by_names
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.batch.scheduler import BatchScheduler
+from torchx_kit.batch.states import JobInfo, JobState, Phase
 from torchx_kit.batch.system import BatchSystem
+from torchx_kit.jobs.records import JobRecord
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
 
 class System(BatchSystem):
     backend = "queue"
+    states = {"R": JobState(Phase.RUNNING)}
+    has_tasks = True
 
 
 System.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
@@ -72,12 +77,26 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     for path in (*(work / name for name in names), record / "script"):
         path.touch()
     roles = [RoleEntry("main", "main", 1, ["7"])]
-    queue._index.put(Entry("app-1", "app", str(work), str(record), roles, complete=True))
+    queue._index.put(Entry("app-1", "app", str(work), str(record), roles, 7.0, complete=True))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}
     assert queue.queued["app-1"] == AppState.CANCELLED
     assert not queue.exists("app-1")
+
+
+def test_a_replica_of_another_home_that_has_left_the_queue_is_unknown() -> None:
+    name = "my-app-b4c5d6f7g9h0-main"
+    jobs = {job_id: JobInfo(job_id, name, "R", "n1") for job_id in ("7.1", "7.3")}
+    system = System()
+    (entry,) = entries_by_names(system, [*jobs.values(), JobInfo("8", "other")]).values()
+    assert (entry.app_id, entry.jobs) == ("my-app-b4c5d6f7g9h0", ["7"])
+    app = AppSnapshot(system, entry, jobs, JobRecord(system.host, "", {}))
+    assert not app.has_vanished({})
+    found = app.describe({})
+    states = [replica.state for replica in found.roles_statuses[0].replicas]
+    assert states == [AppState.RUNNING, AppState.UNKNOWN, AppState.RUNNING]
+    assert found.state == AppState.RUNNING
 
 
 def test_a_factory_ignores_the_parameters_of_other_schedulers() -> None:

@@ -41,9 +41,7 @@ class QueueClient(ClusterClient):
     messages = {UnreachableError: ("controller is away",)}
     env = {"LC_ALL": "C"}
     command_env = {"list": {"TZ": "UTC0"}}
-
-    def is_empty(self, summary: str) -> bool:
-        return summary == "no jobs"
+    empty_messages = ("no jobs",)
 
 
 def client(*answers: CommandResult | Exception, patience: float = 60.0) -> QueueClient:
@@ -70,7 +68,7 @@ def test_a_refused_connection_is_no_refused_submission_if_the_request_was_sent(
 def test_run_returns_standard_output() -> None:
     queue = client(CommandResult(0, "out", "warning"), CommandResult(0, "", ""))
     assert queue.run("submit", "-a") == "out"
-    queue.run("submit", timeout=9, env={})
+    queue.batch([queue.command(["submit"], timeout=9, env={})])
     assert queue.host.calls == [  # type: ignore[attr-defined]
         (["submit", "-a"], 7, {"LC_ALL": "C"}),
         (["submit"], 9, {}),
@@ -80,7 +78,7 @@ def test_run_returns_standard_output() -> None:
 def test_a_command_gets_its_own_variables() -> None:
     queue = client(CommandResult(0, "", ""), CommandResult(0, "", ""))
     queue.run("list")
-    queue.run("list", env={})
+    queue.batch([queue.command(["list"], env={})])
     assert [env for _, _, env in queue.host.calls] == [  # type: ignore[attr-defined]
         {"LC_ALL": "C", "TZ": "UTC0"},
         {"TZ": "UTC0"},

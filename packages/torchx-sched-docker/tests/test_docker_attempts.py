@@ -169,7 +169,7 @@ def test_record_has_the_attempts() -> None:
         "replica-0-0": "1 host 111\n",
     }
     record = read_record(VolumeDouble(files), "c")  # type: ignore[arg-type]
-    assert [attempt.reason for attempt in record.attempts] == ["requested", ""]
+    assert [attempt.reason for attempt in record.attempts] == ["requested", None]
     assert record.text("began-1-0-0") == ""  # not a report
     statuses = record.attempt_statuses(AppState.CANCELLED)
     assert [attempt.reason for attempt in statuses] == ["requested", "cancelled"]

@@ -14,6 +14,7 @@ from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.testing import FakeHost
 from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_lsf.long_form import parse_long_form
+from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_sched_lsf.states import CAUSES
 from torchx_sched_lsf.system import Lsf
 from torchx_specs import AppState
@@ -213,6 +214,6 @@ def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
 
 def test_gpus_of_hosts_that_accept_jobs_and_of_others(tmp_path: Path) -> None:
     hosts = "ok 8 3\nclosed_Full 4 4\nclosed_Adm 4 1\nunavail - -\nok - -\nclosed_Full 2 1\n"
-    client, host = lsf(tmp_path, CommandResult(0, hosts, ""))
-    assert client.gpus() == GpuCounts(free=6, used=9, unavailable=3)
+    _, host = lsf(tmp_path, CommandResult(0, hosts, ""))
+    assert LsfScheduler("test", host=host).gpus() == GpuCounts(free=6, used=9, unavailable=3)
     assert [*host.commands[0]] == ["bhosts", "-noheader", "-o", "status ngpus ngpus_alloc"]

@@ -299,8 +299,7 @@ class TestRecord:
         self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
-        (tmp_path / "outcome").write_text("FAILED 143 0 5\n")
-        (tmp_path / "ending").write_text("")
+        (tmp_path / "outcome").write_text("FAILED 143 0 5 \n")
         assert app_state(entry, None)[0] == AppState.FAILED
         entry.cancelled = True
         assert app_state(entry, None) == (AppState.CANCELLED, "cancelled")
@@ -308,8 +307,7 @@ class TestRecord:
     def test_failure_before_a_cancellation_stays_a_failure(
         self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
-        (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
-        (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
+        (tmp_path / "outcome").write_text("FAILED 1 0 5 RUNNING\n")
         entry.cancelled = True
         assert app_state(entry, None) == (AppState.FAILED, "exit code 1")
 
@@ -321,18 +319,16 @@ class TestRecord:
         assert records.SlurmRecord(HOST, str(tmp_path)).outcome is None
 
     @pytest.mark.parametrize(
-        ("name", "cause"),
+        ("cause", "state", "message"),
         [
-            ("srun-oom-21.08.txt", "OUT_OF_MEMORY"),
-            ("srun-oom-24.05.txt", "OUT_OF_MEMORY"),
-            ("srun-time-24.05.txt", "TIMEOUT"),
-            ("srun-preempted-24.05.txt", "PREEMPTED"),
-            ("srun-node-24.05.txt", "NODE_FAIL"),
+            ("TIMEOUT", AppState.FAILED, "TIMEOUT: time limit reached (option time)"),
+            ("CANCELLED", AppState.CANCELLED, "CANCELLED: cancelled"),
+            ("COMPLETING", AppState.CANCELLED, "CANCELLED: cancelled"),
+            ("RUNNING", AppState.FAILED, "exit code 137"),
         ],
     )
-    def test_messages_of_srun_tell_the_cause(self, tmp_path: Path, name: str, cause: str) -> None:
-        (tmp_path / "srun").write_text((HERE / "written" / name).read_text())
-        (tmp_path / "outcome").write_text("FAILED 137 0 1\n")
-        entry = records.SlurmEntry("77", "app", "/w", str(tmp_path))
-        state, reason = app_state(entry, None)
-        assert (state, reason.partition(":")[0]) == (AppState.FAILED, cause)
+    def test_the_script_reports_how_slurm_ended_the_job(
+        self, entry: records.SlurmEntry, tmp_path: Path, cause: str, state: AppState, message: str
+    ) -> None:
+        (tmp_path / "outcome").write_text(f"FAILED 137 0 1 {cause}\n")
+        assert app_state(entry, None) == (state, message)

@@ -254,3 +254,42 @@ def test_srun_that_exits_with_0_without_the_end_of_a_replica(
         ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
     )
     assert (record / "outcome").read_text().startswith(f"{outcome} ")
+
+
+WRITTEN = Path(__file__).parent / "written"
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown", "cause"),
+    [
+        ("srun-oom-21.08.txt", " JobState=RUNNING ", "OUT_OF_MEMORY"),
+        ("srun-oom-24.05.txt", " JobState=RUNNING ", "OUT_OF_MEMORY"),
+        ("srun-time-24.05.txt", " JobState=COMPLETING Reason=None ", "TIMEOUT"),
+        ("srun-preempted-24.05.txt", " JobState=COMPLETING Reason=None ", "PREEMPTED"),
+        ("srun-node-24.05.txt", " JobState=RUNNING ", "NODE_FAIL"),
+        ("", "JobId=5 JobState=COMPLETING Reason=TimeLimit ", "TIMEOUT"),
+        ("", "JobId=5 JobName=oom-kill JobState=CANCELLED Reason=None ", "CANCELLED"),
+        ("", "JobId=5 JobState=RUNNING Reason=None ", "RUNNING"),
+        ("", "", ""),
+    ],
+)
+def test_the_outcome_names_the_cause(
+    scheduler: SlurmScheduler,
+    tmp_path: Path,
+    command_double: Callable[..., Path],
+    messages: str,
+    shown: str,
+    cause: str,
+) -> None:
+    record = tmp_path / ".torchx-slurm" / "mark"
+    command_double("srun", f"cat {WRITTEN / messages} >&2; exit 9" if messages else "exit 9")
+    command_double("scontrol", f"echo '{shown}'" if shown else "exit 1")
+    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
+    script = tmp_path / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
+    subprocess.run(
+        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
+    )
+    state, code, attempt, _, *found = (record / "outcome").read_text().split()
+    assert ([state, code, attempt], found) == (["FAILED", "9", "0"], [cause] if cause else [])

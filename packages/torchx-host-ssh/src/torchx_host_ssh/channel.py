@@ -11,7 +11,7 @@ import tempfile
 import threading
 from concurrent.futures import Future
 from importlib.resources import files
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from torchx_host_ssh.openssh import OpenSsh
 from torchx_kit.hosts import agent
@@ -75,6 +75,8 @@ class Connection:
                 start_new_session=True,
             )
             resources.callback(_end, self._process)
+            self._stdin = cast("IO[bytes]", self._process.stdin)
+            self._stdout = cast("IO[bytes]", self._process.stdout)
             self.facts: dict[str, Any] = self._start()
             self._resources = resources.pop_all()
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -117,16 +119,6 @@ class Connection:
         if self._is_own:
             self._resources.close()
             self._thread.join()
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        return self._process.stdin
-
-    @property
-    def _stdout(self) -> IO[bytes]:
-        assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        return self._process.stdout
 
     def _start(self) -> dict[str, Any]:
         """Send the program, and skip what the shell's start-up files print before its answer."""

@@ -52,24 +52,83 @@ class RemoteFile(LogFile):
         return block
 
 
-class RemoteFiles:
-    """Several files of the host.
+def read_remote(channel: Channel, path: str, last: int | None) -> Iterator[str]:
+    """Yield the lines of a file; see :meth:`Host.read_lines`."""
+    following = _Following(channel, [path], Tail(lambda: True), last, patience=0.0)
+    yield from chain.from_iterable(block for _, block in following.blocks())
+    if following.files[0].identity is None and not channel.request("exists", path):
+        raise missing_log(path)
+
+
+def follow_remote(
+    channel: Channel, paths: Sequence[str], tail: Tail, last: int | None
+) -> Iterator[str]:
+    """Yield the lines of growing files; see :meth:`Host.follow`."""
+    blocks = _Following(channel, paths, tail, last, FOLLOW_PATIENCE).blocks()
+    if len(paths) == 1:
+        return chain.from_iterable(block for _, block in blocks)
+    return merged_blocks(blocks)
+
+
+class _Following:
+    """Reads several files of the host until they are finished.
 
     Args:
         channel: The channel to the host.
         paths: The files.
+        tail: How to follow the files.
         last: Begin only this many lines before the end of the files, as if they were joined; None
             for all lines.
+        patience: How long the host may be unreachable, in seconds.
     """
 
-    def __init__(self, channel: Channel, paths: Sequence[str], last: int | None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        paths: Sequence[str],
+        tail: Tail,
+        last: int | None,
+        patience: float,
+    ) -> None:
         self.files = [RemoteFile(path) for path in paths]
         self._channel = channel
         self._last = last
+        self._tail = tail
+        self._closing = tail.closing or Closing()
+        self._backoff = Backoff(patience, sleep=self._closing.sleep)
+        self._seen: list[list[int]] = []
+        self._checked = -tail.check_every
+        self._is_finished = False
+        # When the pieces of an incomplete line are shown, by the index of the file.
+        self._due: dict[int, float] = {}
 
-    def changes(
-        self, watch: Sequence[str] = (), seen: Sequence[Any] = (), seconds: float = 0.0
-    ) -> Any:
+    def blocks(self) -> Iterator[tuple[int, Iterable[str]]]:
+        """Yield the index of a file, and lines of it."""
+        while not self._closing.is_set():
+            try:
+                self._check_end()
+                news, seen = self._changes()
+                self._backoff.reset()
+            except HostUnreachableError as e:
+                try:
+                    self._backoff.pause_after(e)
+                except ClosedError:
+                    return
+                continue
+            if seen != self._seen:
+                self._seen, self._checked = seen, -self._tail.check_every
+            for k, *new in news:
+                for block in self.files[k].feed(new):
+                    self._due.pop(k, None)
+                    yield k, block
+            if self._is_finished and not news:
+                for k, file in enumerate(self.files):
+                    yield from ((k, block) for block in file.read_incomplete_line())
+                return
+            if self._tail.partial:
+                yield from self._pieces()
+
+    def _changes(self) -> Any:
         """Return the news of the files; see :func:`torchx_kit.hosts.agent.changes`.
 
         Raises:
@@ -83,71 +142,8 @@ class RemoteFiles:
                 file.received = begin
             self._last = None
         known = [(file.path, file.received, file.identity) for file in self.files]
-        return self._channel.request("changes", known, watch, seen, seconds, _BLOCK_BYTES)
-
-
-def read_remote(channel: Channel, path: str, last: int | None) -> Iterator[str]:
-    """Yield the lines of a file; see :meth:`Host.read_lines`."""
-    files = RemoteFiles(channel, [path], last)
-    file = files.files[0]
-    while news := files.changes()[0]:
-        yield from chain.from_iterable(file.feed(news[0][1:]))
-    if file.identity is None and not channel.request("exists", path):
-        raise missing_log(path)
-    yield from chain.from_iterable(file.read_incomplete_line())
-
-
-def follow_remote(
-    channel: Channel, paths: Sequence[str], tail: Tail, last: int | None
-) -> Iterator[str]:
-    """Yield the lines of growing files; see :meth:`Host.follow`."""
-    blocks = _Tailing(RemoteFiles(channel, paths, last), tail).blocks()
-    if len(paths) == 1:
-        return chain.from_iterable(block for _, block in blocks)
-    return merged_blocks(blocks)
-
-
-class _Tailing:
-    """The state of one call of :func:`follow_remote`."""
-
-    def __init__(self, files: RemoteFiles, tail: Tail) -> None:
-        self._following = files
-        self._files = files.files
-        self._tail = tail
-        self._closing = tail.closing or Closing()
-        self._backoff = Backoff(FOLLOW_PATIENCE, sleep=self._closing.sleep)
-        self._watch = list(tail.watch)
-        self._seen: list[list[int]] = []
-        self._checked = -tail.check_every
-        self._is_finished = False
-        # When the pieces of an incomplete line are shown, by the index of the file.
-        self._due: dict[int, float] = {}
-
-    def blocks(self) -> Iterator[tuple[int, Iterable[str]]]:
-        """Yield the index of a file, and lines of it."""
-        while not self._closing.is_set():
-            try:
-                self._check_end()
-                news, seen = self._following.changes(self._watch, self._seen, self._seconds())
-                self._backoff.reset()
-            except HostUnreachableError as e:
-                try:
-                    self._backoff.pause_after(e)
-                except ClosedError:
-                    return
-                continue
-            if seen != self._seen:
-                self._seen, self._checked = seen, -self._tail.check_every
-            for k, *new in news:
-                for block in self._files[k].feed(new):
-                    self._due.pop(k, None)
-                    yield k, block
-            if self._is_finished and not news:
-                for k, file in enumerate(self._files):
-                    yield from ((k, block) for block in file.read_incomplete_line())
-                return
-            if self._tail.partial:
-                yield from self._pieces()
+        watch, seconds = list(self._tail.watch), self._seconds()
+        return self._channel.request("changes", known, watch, self._seen, seconds, _BLOCK_BYTES)
 
     def _check_end(self) -> None:
         """Query whether the files are finished, if this is due.
@@ -168,7 +164,7 @@ class _Tailing:
 
     def _pieces(self) -> Iterator[tuple[int, Iterable[str]]]:
         """Yield text without a newline that was held back for a while."""
-        for k, file in enumerate(self._files):
+        for k, file in enumerate(self.files):
             now = time.monotonic()
             if not file.has_piece():
                 self._due.pop(k, None)

@@ -53,6 +53,7 @@ class HTCondor(BatchSystem):
     job_variables = rf"{ignored_variables}|BATCH_SYSTEM|TMPDIR|TMP|TEMP"
     script = ScriptParts(task='"$2"', signals="INT TERM", on_signal=_ON_SIGNAL)
     array_size = 2000
+    first_task = 0
 
     not_installed = (
         "HTCondor is not installed: there is no command {name} on PATH; run this on an access point"
@@ -85,6 +86,7 @@ class HTCondor(BatchSystem):
             "no jobs in the queue",
         ),
     }
+    empty_messages = ("no jobs in the queue",)
 
     def options(self, role: Role, cfg: HTCondorOpts) -> list[str]:
         resource = role.resource
@@ -132,13 +134,6 @@ class HTCondor(BatchSystem):
         # such as "17.0 - 17.2"
         found = re.search(r"^(\d+)\.\d+ - \d+\.\d+$", output, re.M)
         return found[1] if found else ""
-
-    def task_id(self, job_id: str, index: int) -> str:
-        return f"{job_id}.{index}"
-
-    def index_of_task(self, task_id: str) -> int | None:
-        _, dot, index = task_id.partition(".")
-        return int(index) if dot else None
 
     # By default, condor_q lists only jobs of the caller, whose name may differ in the pool.
 
@@ -204,9 +199,6 @@ class HTCondor(BatchSystem):
 
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["condor_release", *job_ids]
-
-    def is_empty(self, summary: str) -> bool:
-        return "no jobs in the queue" in summary.lower()
 
 
 def _text(value: str) -> str:

@@ -45,7 +45,14 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
         Raises:
             BatchError: The hosts cannot be queried; versions before 10.1.0.6 do not count GPUs.
         """
-        return self.system.gpus()
+        argv = ("bhosts", "-noheader", "-o", "status ngpus ngpus_alloc")
+        rows = (line.split() for line in self.system.run_idempotent(*argv).splitlines())
+        return GpuCounts.of_nodes(
+            # A host whose slots are all in use has the status closed_Full or closed_Busy.
+            (_number(row[1]), _number(row[2]), row[0] in ("ok", "closed_Full", "closed_Busy"))
+            for row in rows
+            if len(row) == 3
+        )
 
     def _request_problems(self, app: AppDef, cfg: LsfOpts) -> Iterable[str]:
         return option_problems(cfg)
@@ -71,7 +78,7 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
         submitted.
         """
         entry = self._entry(app_id)
-        if entry is None or entry.names or not entry.complete or not entry.jobs:
+        if entry is None or entry.names or not (entry.submitted and entry.complete and entry.jobs):
             return None
         ids = [
             self.system.job_of_replica(entry, number, k)
@@ -95,6 +102,10 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
     return LsfScheduler(session_name, **client_arguments(kwargs))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _with_job_dir(cfg: Mapping[str, CfgVal]) -> Mapping[str, CfgVal]:

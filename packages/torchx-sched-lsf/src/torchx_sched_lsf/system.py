@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torchx_kit.batch.errors import (
     BatchError,
@@ -23,7 +23,6 @@ from torchx_sched_lsf.long_form import parse_long_form
 from torchx_sched_lsf.options import LsfOpts
 from torchx_sched_lsf.states import CAUSES, REASONS, STATES
 from torchx_specs.model.app import Role
-from torchx_specs.schedulers.api import GpuCounts
 
 T = TypeVar("T")
 
@@ -66,8 +65,6 @@ _UNITS = {"KB": 1 / 1024, "MB": 1.0, "GB": 1024.0, "TB": 1024.0**2}
 # LSF's default of MAX_JOB_ARRAY_SIZE, for clusters whose bparams does not print the parameter.
 _DEFAULT_SIZE = 1000
 
-# Messages of bjobs if it finds no jobs; bjobs then exits with an error code.
-_NO_JOBS = ("is not found", "no job found", "no unfinished job found", "no matching job")
 _UNKNOWN_OPTION = ("illegal option", "invalid option", "usage")
 
 
@@ -140,14 +137,13 @@ class Lsf(BatchSystem):
             "not suspended",
         ),
     }
+    empty_messages = ("is not found", "no job found", "no unfinished job found", "no matching job")
     env = {"LC_ALL": "C"}  # the output is parsed, so it must not be translated
     command_env = {"bjobs": {"TZ": "UTC0"}}  # bjobs prints times without a zone
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._version: tuple[int, ...] = _WITH_HOST
-        self._unit = "MB"
-        self._is_old = False  # whether bjobs has neither -o nor -UF
+    _version: tuple[int, ...] = _WITH_HOST
+    _unit = "MB"
+    _is_old = False  # whether bjobs has neither -o nor -UF
 
     def prepare(self) -> None:
         """Query the version of bsub, and the unit of memory that an old version expects."""
@@ -292,24 +288,6 @@ class Lsf(BatchSystem):
 
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["bresume", *job_ids]
-
-    def gpus(self) -> GpuCounts:
-        """Return how many GPUs of the cluster are free, in use and unavailable."""
-        output = self.run_idempotent("bhosts", "-noheader", "-o", "status ngpus ngpus_alloc")
-        rows = (line.split() for line in output.splitlines())
-        return GpuCounts.of_nodes(
-            # A host whose slots are all in use has the status closed_Full or closed_Busy.
-            (_number(row[1]), _number(row[2]), row[0] in ("ok", "closed_Full", "closed_Busy"))
-            for row in rows
-            if len(row) == 3
-        )
-
-    def is_empty(self, summary: str) -> bool:
-        return any(text in summary.lower() for text in _NO_JOBS)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
 
 
 def first_host(text: str) -> str:

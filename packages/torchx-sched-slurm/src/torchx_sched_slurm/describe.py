@@ -66,7 +66,7 @@ class SlurmApp(AppSnapshot):
     and record are ignored.
     """
 
-    reports = (*REPORTS, "outcome", "started", "ending", "srun", "setup")
+    reports = (*REPORTS, "outcome", "started", "setup")
     record_type = SlurmRecord
     may_start_again = True
     entry: SlurmEntry
@@ -195,7 +195,9 @@ class SlurmApp(AppSnapshot):
             return None, ""
         if outcome.state == "SUCCEEDED":
             return AppState.SUCCEEDED, ""
-        cause = record.cause()
+        cause = outcome.cause if outcome.cause != "RUNNING" else ""
+        if cause and cause not in FAILURES:
+            cause = "CANCELLED"  # Slurm shows no other reason, so a user has ended the job
         if outcome.state == "REQUEUED":
             end = "was ended by Slurm" if cause else "has failed"
             end += f" ({cause})" if cause not in ("", "CANCELLED") else ""
@@ -206,7 +208,7 @@ class SlurmApp(AppSnapshot):
             return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
         if cause:
             return _state_and_reason(cause)
-        if self.entry.cancelled and not record.has_ending():
+        if self.entry.cancelled and not outcome.cause:
             return AppState.CANCELLED, "cancelled"
         if refusal := record.refusal():
             return AppState.FAILED, refusal

@@ -31,7 +31,7 @@ from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
-from torchx_sched_slurm.system import Slurm
+from torchx_sched_slurm.system import Slurm, parse_nodes
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx_specs.model.status import is_terminal
@@ -211,21 +211,17 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
         The id may be the mark of a submission.
         """
-        job_id = parse_job_id(app_id)
-        entry = cast("SlurmEntry | None", super()._entry(job_id or app_id))
-        if entry is not None:
-            return entry
-        if job_id is not None:
-            return self._other_entry(job_id)
-        # The submission has ended. The entry of an array precedes those of its tasks.
-        marked = (e for e in self._index.entries() if cast("SlurmEntry", e).mark == app_id)
-        return cast("SlurmEntry | None", next(marked, None))
+        return cast("SlurmEntry | None", super()._entry(parse_job_id(app_id) or app_id))
 
     def _other_entry(self, job_id: str) -> SlurmEntry | None:
         """Return an entry for a job that the index lacks, made from its record, if it has one.
 
-        The entry has no time of the submission. None means that Slurm does not know the job.
+        None means that Slurm does not know the job. The id may be the mark of a submission.
         """
+        if parse_job_id(job_id) is None:
+            # The submission has ended. The entry of an array precedes those of its tasks.
+            marked = (e for e in self._index.entries() if cast("SlurmEntry", e).mark == job_id)
+            return cast("SlurmEntry | None", next(marked, None))
         array_id, task = SlurmEntry.split_id(job_id)
         other = self._others.get(array_id)
         if other is None:
@@ -258,7 +254,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The nodes cannot be queried.
         """
-        return self.system.gpus()
+        output = self.system.run_idempotent("scontrol", "--details", "--oneliner", "show", "nodes")
+        return GpuCounts.of_nodes(parse_nodes(output))
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.
@@ -276,13 +273,15 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         queued = super()._jobs_to_list()  # fails soon if the controller is down
         return {**self.system.recent_jobs(), **queued}
 
-    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+    def _other_apps(
+        self, jobs: Mapping[str, JobInfo], known: Set[str]
+    ) -> Sequence[ListAppResponse]:
         from torchx_sched_slurm.describe import list_item
 
         # The list item of an array stands for its tasks.
         return [
             list_item(job)
-            for job in jobs
+            for job in jobs.values()
             if job.job_id not in known and SlurmEntry.split_id(job.job_id)[1] is None
         ]
 
@@ -297,12 +296,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         entry = self._entry(app_id)
         if entry is not None and entry.submitted:
             self._mark_as_cancelled(entry)
-
-    def _deleted_entry(self, app_id: str) -> SlurmEntry:
-        entry = self._entry(app_id)
-        if entry is not None and entry.submitted:
-            return entry
-        return SlurmEntry(parse_job_id(app_id) or app_id, "", "", "")
 
     @cached_property
     def app_logs(self) -> SlurmLogs:

@@ -36,7 +36,7 @@ from torchx_sched_slurm.jobs import (
 )
 from torchx_sched_slurm.states import REASONS, STATES
 from torchx_specs.model.app import Role
-from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, GpuCounts
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
 #: How long the first query may take before `scontrol ping` queries the controllers' state, in
 #: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
@@ -139,6 +139,7 @@ class Slurm(BatchSystem):
         ),
         EndedError: (*_UNKNOWN_JOB, "already finished", "already completing or completed"),
     }
+    empty_messages = _UNKNOWN_JOB
     command_env = {
         name: {
             **dict.fromkeys(f"{name.upper()}_{word}" for word in words.split()),
@@ -251,11 +252,6 @@ class Slurm(BatchSystem):
         words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
         return ["scancel", *cluster_options(job_ids[0]), *words]
 
-    def gpus(self) -> GpuCounts:
-        """Return how many GPUs of the cluster are free, in use and unavailable."""
-        output = self.run_idempotent("scontrol", "--details", "--oneliner", "show", "nodes")
-        return GpuCounts.of_nodes(parse_nodes(output))
-
     def max_array_size(self) -> int:
         output = self.run_idempotent("scontrol", "show", "config")
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
@@ -266,9 +262,6 @@ class Slurm(BatchSystem):
 
     def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
         return entry.app_id  # a task of an array, too
-
-    def is_empty(self, summary: str) -> bool:
-        return any(text in summary.lower() for text in _UNKNOWN_JOB)
 
     def batch(
         self, operations: Sequence[Operation], *, is_safe: bool = False, once: str = ""

@@ -34,7 +34,7 @@ def can_be_array(requests: Sequence[Any]) -> bool:
 class BatchArrays(Arrays["BatchScheduler[Any]"]):
     """Submits apps of one replica as tasks of arrays, and ends many apps by one command."""
 
-    def submit(
+    def _submit(
         self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
     ) -> Iterator[str]:
         """Submit several requests; see :meth:`Arrays.submit`.
@@ -47,17 +47,14 @@ class BatchArrays(Arrays["BatchScheduler[Any]"]):
             LimitError: This user has too many jobs, even for an array of one element. The apps
                 whose ids were not yielded were not submitted.
             BatchError: The system does not accept an array, or cannot be reached.
-            NotSupportedError: ``max_parallel`` is given, and the system has no such limit.
         """
-        if max_parallel is not None:
-            self.scheduler.features.require("array_limit", self.scheduler.backend)
         infos = list(dryrun_infos)
         system = self.scheduler.system
         requests = [self.scheduler._request(info) for info in infos]
         size = system.max_array_size() if can_be_array(requests) else 0
         size = min(size, system.largest_array or size)
         if size < 2:
-            yield from submit_one_by_one(super().submit, infos, max_parallel)
+            yield from submit_one_by_one(super()._submit, infos, max_parallel)
             return
         for info in infos:
             self.scheduler.build_pending(info)

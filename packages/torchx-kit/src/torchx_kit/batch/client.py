@@ -47,7 +47,7 @@ class ClusterClient:
     """Client for the commands of a batch system on a host.
 
     Subclasses set the class variables. They override :meth:`error_summary` if the output of a
-    failed command has to be cleaned, and :meth:`is_empty` if a query without results fails.
+    failed command has to be cleaned.
 
     Args:
         host: Where to run the commands; by default this machine.
@@ -62,6 +62,8 @@ class ClusterClient:
     #: Patterns of error messages, in lower case, by the error that they mean. An error of several
     #: jobs is an EndedError only if the message about each job matches.
     messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
+    #: Parts of the messages, in lower case, of a query that fails because there is nothing to list.
+    empty_messages: ClassVar[tuple[str, ...]] = ()
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
     #: Further environment variables of single commands, by the name of the command; None removes a
@@ -86,22 +88,17 @@ class ClusterClient:
         self.sleep = sleep
         self.clock = clock
 
-    def run(
-        self, *argv: str, timeout: float | None = None, env: Mapping[str, str | None] | None = None
-    ) -> str:
+    def run(self, *argv: str) -> str:
         """Run a command once and return its standard output.
 
         Args:
             argv: The command and its arguments.
-            timeout: How long the command may take, in seconds; None means the client's time limit.
-            env: Environment variables to set for the command; None means :attr:`env`. A variable
-                whose value is None is removed.
 
         Raises:
             UnreachableError: The batch system does not answer.
             BatchError: The command fails or does not exist.
         """
-        return str(self.batch([self.command(argv, timeout=timeout, env=env)])[0])
+        return str(self.batch([self.command(argv)])[0])
 
     def run_idempotent(self, *argv: str) -> str:
         """Run a command that is safe to repeat; retry while the batch system is unreachable.
@@ -153,12 +150,12 @@ class ClusterClient:
         return BatchError
 
     def is_empty(self, summary: str) -> bool:
-        """Return True if a failed command only means that there is nothing to list.
+        """Return whether a failed command only means that there is nothing to list.
 
         Args:
             summary: The command's error messages.
         """
-        return False
+        return any(text in summary.lower() for text in self.empty_messages)
 
     def command(
         self,
@@ -168,7 +165,15 @@ class ClusterClient:
         timeout: float | None = None,
         env: Mapping[str, str | None] | None = None,
     ) -> Run:
-        """Return a command as an operation of :meth:`batch`; see :meth:`run` for the arguments."""
+        """Return a command as an operation of :meth:`batch`.
+
+        Args:
+            argv: The command and its arguments.
+            stdin: Its standard input.
+            timeout: How long it may take, in seconds; None means the client's time limit.
+            env: Environment variables to set for it; None means :attr:`env`. A variable whose value
+                is None is removed.
+        """
         env = {**(self.env if env is None else env), **self.command_env.get(argv[0], {})}
         if self.ignored_variables:
             pattern = re.compile(self.ignored_variables)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry, Index
+from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING, Entry, Index, RoleEntry
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.names import JobName
 from torchx_kit.batch.states import JobInfo, Phase
@@ -180,7 +180,9 @@ class AppSnapshot:
         }
         own = {job_id for job_id, _ in self._replicas.values()}
         self._jobs = {job_id: jobs[job_id] for job_id in own if job_id in jobs}
-        self.may_change = any(not system.phase_of(job).has_ended for job in self._jobs.values())
+        self.may_change = not entry.submitted or any(
+            not system.phase_of(job).has_ended for job in self._jobs.values()
+        )
         self._explanations: Mapping[str, JobInfo] = {}
 
     def has_recorded_end(self) -> bool:
@@ -217,9 +219,13 @@ class AppSnapshot:
 
     def has_vanished(self, explanations: Mapping[str, JobInfo]) -> bool:
         """Return whether a job that has not started is missing in the listing."""
-        return not self.entry.cancelled and any(
-            job_id and not (report or job_id in self._jobs or job_id in explanations)
-            for job_id, report in self._replicas.values()
+        return (
+            bool(self.entry.submitted)
+            and not self.entry.cancelled
+            and any(
+                job_id and not (report or job_id in self._jobs or job_id in explanations)
+                for job_id, report in self._replicas.values()
+            )
         )
 
     def describe(self, explanations: Mapping[str, JobInfo]) -> DescribeAppResponse:
@@ -259,7 +265,8 @@ class AppSnapshot:
         Args:
             state: The state of the app.
         """
-        return moment(int(self.entry.submitted)), None, None
+        times = (job.submitted for job in self._jobs.values() if job.submitted is not None)
+        return moment(int(self.entry.submitted)) or min(times, default=None), None, None
 
     def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
         if state == AppState.FAILED and (refusal := self._record.refusal()):
@@ -312,10 +319,16 @@ class AppSnapshot:
         has_ended = report is not None and report.exit_code is not None
         # A replica that has failed after the query is not waiting any more.
         failed_since = self._failure is not None and not self._is_ended_by_failure(at)
-        if not job_id and report is None:
-            self._set_missing(status, at)
+        if not (self.entry.submitted or job or job_id in self._explanations):
+            status.state = AppState.UNKNOWN  # its record is not known, and its job is over
+        elif not (job_id or report or self.entry.cancelled or self._is_ended_by_failure(at)):
+            status.reason = "not submitted yet"
+        elif phase is Phase.WAITING and self._is_ended_by_failure(at):
+            # The job ends as soon as it starts.
+            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
         elif phase is Phase.WAITING and not (failed_since and has_ended):
-            self._set_waiting(status, info, at, was_started=report is not None)
+            requeued = "requeued" if report is not None or info.was_requeued else ""
+            status.reason = self._why_waiting(info, requeued)
         elif phase.is_in_queue and not has_ended:
             status.state, status.reason = phase.app_state, self._system.state_of(job).meaning
         elif phase is Phase.RUNNING and report is not None and report.exit_code:
@@ -326,39 +339,6 @@ class AppSnapshot:
             status.started = moment(report.started) if report is not None else info.started
             if is_terminal(status.state):
                 status.ended = (moment(report.ended) if report is not None else None) or info.ended
-
-    def _set_missing(self, status: ReplicaStatus, at: tuple[int, int]) -> None:
-        """Set the state of a replica whose job has no known id."""
-        if self.entry.cancelled:
-            status.state = AppState.CANCELLED
-            status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
-        elif self._is_ended_by_failure(at):
-            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
-        else:
-            status.reason = "not submitted yet"
-
-    def _set_waiting(
-        self,
-        status: ReplicaStatus,
-        info: JobInfo,
-        at: tuple[int, int],
-        *,
-        was_started: bool,
-    ) -> None:
-        """Set the state of a replica whose job waits.
-
-        Args:
-            status: The status.
-            info: The job.
-            at: Role and index of the replica.
-            was_started: Whether the replica has run before.
-        """
-        if self._is_ended_by_failure(at):
-            # The job ends as soon as it starts.
-            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
-            return
-        requeued = "requeued" if was_started or info.was_requeued else ""
-        status.reason = self._why_waiting(info, requeued)
 
     def _why_waiting(self, job: JobInfo, requeued: str) -> str:
         """Return why a job waits; empty if the system does not say.
@@ -409,48 +389,40 @@ class AppSnapshot:
         if status.state != AppState.SUCCEEDED and (code is None or code < 0):
             if self.entry.cancelled:
                 status.state = AppState.CANCELLED
-                status.reason = status.reason if report is not None else "cancelled"
+                if report is None:
+                    status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
             elif self._is_ended_by_failure(at):
                 status.state = AppState.CANCELLED
                 status.reason = ANOTHER_FAILED if report is None else "another replica failed"
 
 
-def describe_by_names(
-    system: BatchSystem, jobs: Iterable[JobInfo]
-) -> dict[str, DescribeAppResponse]:
-    """Return the descriptions of apps that are not in the index, made from the names of their jobs.
+def entries_by_names(system: BatchSystem, jobs: Iterable[JobInfo]) -> dict[str, Entry]:
+    """Return entries for apps that are not in the index, made from the names of their jobs.
 
     Args:
         system: The batch system.
         jobs: Jobs of this user.
 
     Returns:
-        The descriptions by app id.
+        The entries by app id, without times of submissions and without records.
     """
-    apps: dict[str, dict[str, list[ReplicaStatus]]] = {}
-    times: dict[str, list[JobInfo]] = {}
+    apps: dict[str, dict[str, dict[int, str]]] = {}
     for job in sorted(jobs, key=lambda job: job.job_id):
         name = JobName.parse(job.name)
         if name is None:
             continue
-        task, replica, app_id = system.index_of_task(job.job_id), name.replica, name.app_id
-        if replica is None:
-            replica = task or 0
+        task, k, app_id = system.index_of_task(job.job_id), name.replica, name.app_id
+        if k is None:
+            k = task or 0
         elif task is not None:
             app_id = element_id(app_id, task)
-        status = ReplicaStatus(replica, system.phase_of(job).app_state, name.role, job.node)
-        status.started, status.ended, status.exit_code = job.started, job.ended, job.exit_code
-        apps.setdefault(app_id, {}).setdefault(name.role, []).append(status)
-        times.setdefault(app_id, []).append(job)
+        apps.setdefault(app_id, {}).setdefault(name.role, {})[k] = job.job_id
     found = {}
     for app_id, roles in apps.items():
-        replicas = [status for role in roles.values() for status in role]
-        state = combined_state(status.state for status in replicas)
-        statuses = [
-            RoleStatus(role, sorted(own, key=lambda status: status.id))
-            for role, own in roles.items()
-        ]
-        found[app_id] = description(app_id, state, NONE, statuses)
-        submitted = [job.submitted for job in times[app_id] if job.submitted is not None]
-        set_times(found[app_id], min(submitted, default=None), replicas)
+        found[app_id] = Entry(app_id, "", "", "", complete=True)
+        for role, ids in roles.items():
+            count = max(ids) + 1
+            own = [ids.get(k, "") for k in range(count)]
+            job_ids = [system.job_of_task(own[-1])] if system.has_tasks else own
+            found[app_id].roles.append(RoleEntry(role, role, count, job_ids))
     return found

@@ -65,7 +65,6 @@ class Entry:
             an app out, so that a sweep submits its element again.
         final: The description of the ended app as a dictionary; None while the app has not ended.
         names: The names of the elements' apps if this is an array; empty for other apps.
-        array: Id of the array if this is an element; empty for any other app.
         element: Index of the element in its array; None for any other app.
     """
 
@@ -83,7 +82,6 @@ class Entry:
     interrupted: bool = False
     final: dict[str, Any] | None = None
     names: list[str] = field(default_factory=list)
-    array: str = ""
     element: int | None = None
 
     @classmethod
@@ -155,7 +153,6 @@ class Entry:
             name=self.names[index],
             record=posixpath.join(self.record, str(index)),
             names=[],
-            array=self.app_id,
             element=index,
         )
 

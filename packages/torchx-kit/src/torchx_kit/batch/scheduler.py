@@ -199,18 +199,16 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         """Cancel an app, remove its logs and its record, and hide it from lists."""
         self._cancel_existing(app_id)
         description = self.describe(app_id)
-        entry = self._deleted_entry(app_id)
+        entry = self._entry(app_id)
         if entry is not None:
+            if not entry.submitted:
+                entry = self.entry_type(entry.app_id, "", "", "")
             self._host.remove_files(entry.log_files())
             # The jobs of an app that is still ending write to its record.
             if entry.record and (description is None or is_terminal(description.state)):
                 JobRecord(self._host, entry.record).remove()
             entry.deleted = True
             self._index.put(entry)
-
-    def _deleted_entry(self, app_id: str) -> Entry | None:
-        """Return the entry of an app that is deleted; None if its deletion needs no entry."""
-        return self._entry(app_id)
 
     @cached_property
     def app_logs(self) -> FileLogs[Any]:
@@ -220,18 +218,27 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return FileLogs(self)
 
     def _entry(self, app_id: str) -> Entry | None:
-        """Return the index entry of an app, after an interrupted submission has been ended.
+        """Return the entry of an app, after an interrupted submission has been ended.
 
-        Return None if the index has no entry.
+        The entry of an app that the index lacks has no time of the submission. None means that the
+        app does not exist.
         """
         from torchx_kit.batch.submit import finish_submission
 
         array_id, index = self.entry_type.split_id(app_id)
         entry = self._index.get(array_id)
-        if entry is not None:
-            finished = finish_submission(self.system, self._index, entry)
-            return self._index.get(app_id) if index is not None else finished
-        return None
+        if entry is None:
+            return self._other_entry(app_id)
+        finished = finish_submission(self.system, self._index, entry)
+        return self._index.get(app_id) if index is not None else finished
+
+    def _other_entry(self, app_id: str) -> Entry | None:
+        """Return an entry for an app that the index lacks; None if no job in the queue is its."""
+        from torchx_kit.batch.describe import entries_by_names
+
+        if JobName.parse(f"{Entry.split_id(app_id)[0]}-role") is None:
+            return None
+        return entries_by_names(self.system, self.system.listing(None)[0].values()).get(app_id)
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if the app does not exist.
@@ -242,14 +249,8 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         Raises:
             BatchError: The system cannot be queried, and not all replicas have recorded their end.
         """
-        from torchx_kit.batch.describe import describe_by_names
-
         entry = self._entry(app_id)
-        if entry is not None:
-            return self._described(entry)
-        if JobName.parse(f"{Entry.split_id(app_id)[0]}-role") is None:
-            return None
-        return describe_by_names(self.system, self._jobs_of_app(app_id)).get(app_id)
+        return None if entry is None else self._described(entry)
 
     def _described(self, entry: Entry) -> DescribeAppResponse | None:
         """Return the description of an app or an array; None if it was deleted."""
@@ -283,15 +284,6 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         elements = array.elements(self._index.own_elements(array))
         return self._describe_all(elements, pending_reasons=False).values()
 
-    def _jobs_of_app(self, app_id: str) -> list[JobInfo]:
-        """Return the jobs in the queue whose names begin with an app's id."""
-        array_id, index = Entry.split_id(app_id)
-        jobs = self.system.listing(None)[0].values()
-        found = [job for job in jobs if (n := JobName.parse(job.name)) and n.app_id == array_id]
-        if index is None:
-            return found
-        return [job for job in found if self.system.index_of_task(job.job_id) == index]
-
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's apps.
 
@@ -316,34 +308,38 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         descriptions = self._describe_all(existing, jobs=jobs, pending_reasons=False)
         apps = [listed(descriptions[entry.app_id], name=entry.name) for entry in existing]
         known = {*entries, *(entry.app_id for entry in existing)}
-        return [*apps, *self._other_apps(jobs.values(), known)]
+        return [*apps, *self._other_apps(jobs, known)]
 
     def _jobs_to_list(self) -> dict[str, JobInfo]:
         """Return the jobs that :meth:`list` shows, by id."""
         return self.system.listing(None)[0]
 
-    def _other_apps(self, jobs: Iterable[JobInfo], known: Set[str]) -> Sequence[ListAppResponse]:
+    def _other_apps(
+        self, jobs: Mapping[str, JobInfo], known: Set[str]
+    ) -> Sequence[ListAppResponse]:
         """Return the apps of jobs that the index lacks.
 
         Args:
-            jobs: The jobs.
+            jobs: The jobs by id.
             known: The ids of the apps and arrays in the index.
         """
-        from torchx_kit.batch.describe import describe_by_names
+        from torchx_kit.batch.describe import entries_by_names
         from torchx_kit.jobs.descriptions import listed
 
         others = [
-            job for job in jobs if (name := JobName.parse(job.name)) and name.app_id not in known
+            job
+            for job in jobs.values()
+            if (name := JobName.parse(job.name)) and name.app_id not in known
         ]
-        return [listed(one) for one in describe_by_names(self.system, others).values()]
+        entries = entries_by_names(self.system, others).values()
+        apps = self._describe_all(entries, jobs=jobs, pending_reasons=False)
+        return [*map(listed, apps.values())]
 
     def _cancel_existing(self, app_id: str) -> None:
         entry = self._entry(app_id)
-        if entry is None:
-            self.system.cancel([job.job_id for job in self._jobs_of_app(app_id)])
-        elif entry.final is not None:
+        if entry is None or entry.final is not None:
             return
-        elif entry.names and entry.complete:
+        if entry.names and entry.complete:
             elements = self._described_elements(entry)  # also saves the states of ended elements
             self.app_arrays.cancel([one.app_id for one in elements if not is_terminal(one.state)])
         elif entry.element is not None:
@@ -352,7 +348,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
             if not entry.complete:
                 self.system.add_job_ids([entry], self.system.listing(None)[0].values())
             described = self.describe(app_id)
-            if described is not None and not is_terminal(described.state):
+            if entry.submitted and described is not None and not is_terminal(described.state):
                 self._mark_as_cancelled(entry)
             self.system.cancel(entry.jobs)
 

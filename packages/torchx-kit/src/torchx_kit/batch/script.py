@@ -9,7 +9,6 @@ A replica notices the failure of another replica by a file in the app's record.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.jobs.arrays import copy_commands
@@ -55,28 +54,19 @@ def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
     return RoleQuoting(values, {_REPLICA: '"$1"'})
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """How an app with the option ``requeue`` starts again.
+def attempt_lines(rules: AttemptRules, resume_dir: str = "", seconds: int | None = None) -> str:
+    """Return the lines of a script that begin an attempt of an app with the option ``requeue``.
 
-    Attributes:
-        rules: When it starts again.
+    Args:
+        rules: When the app starts again.
         resume_dir: Absolute path of the folder that all attempts share; empty if there is none.
         seconds: The time limit of an attempt, in seconds; None without a limit.
     """
-
-    rules: AttemptRules
-    resume_dir: str = ""
-    seconds: int | None = None
-
-    def lines(self) -> str:
-        """Return the lines of the script that begin an attempt."""
-        path = quote_ascii(self.resume_dir) if self.resume_dir else None
-        return _ATTEMPT.format(
-            functions=attempt_functions(self.rules, path),
-            agreement=AGREEMENT,
-            time_limit=time_limit(self.seconds),
-        )
+    return _ATTEMPT.format(
+        functions=attempt_functions(rules, quote_ascii(resume_dir) if resume_dir else None),
+        agreement=AGREEMENT,
+        time_limit=time_limit(seconds),
+    )
 
 
 def render(
@@ -88,7 +78,7 @@ def render(
     parts: ScriptParts,
     setup: Iterable[str] = (),
     is_array: bool = False,
-    attempts: Attempts | None = None,
+    attempt: str = "",
 ) -> str:
     """Return the script.
 
@@ -102,7 +92,7 @@ def render(
         setup: Lines of bash that run before the program of each replica.
         is_array: Whether the tasks of the job are apps, whose commands are in files of the record
             (:mod:`torchx_kit.jobs.arrays`).
-        attempts: How the app starts again, with the option ``requeue``.
+        attempt: The result of :func:`attempt_lines`; empty without the option ``requeue``.
 
     Raises:
         RequestError: A line of ``setup`` cannot be written to a script.
@@ -120,16 +110,16 @@ def render(
         if is_array
         else "",
         signals=parts.signals,
-        on_signal=(_NOTE_SIGNAL if attempts else "") + parts.on_signal,
+        on_signal=(_NOTE_SIGNAL if attempt else "") + parts.on_signal,
         after_failure=parts.after_failure,
         after_signal=parts.after_signal,
         watch=parts.watch,
-        attempt=attempts.lines() if attempts else "",
-        next_attempt=_NEXT_ATTEMPT if attempts else "",
-        watch_time=_WATCH_TIME if attempts else "",
-        kill=_KILL_CHILDREN if attempts else "kill -KILL 0",
-        begin=_BEGIN if attempts else "",
-        end_attempt=_END_ATTEMPT.format(code=EXIT_AGAIN) if attempts else _END_WATCH,
+        attempt=attempt,
+        next_attempt=_NEXT_ATTEMPT if attempt else "",
+        watch_time=_WATCH_TIME if attempt else "",
+        kill=_KILL_CHILDREN if attempt else "kill -KILL 0",
+        begin=_BEGIN if attempt else "",
+        end_attempt=_END_ATTEMPT.format(code=EXIT_AGAIN) if attempt else _END_WATCH,
         variables=VARIABLES,
         grace=GRACE_SECONDS,
     )

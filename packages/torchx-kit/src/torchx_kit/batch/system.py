@@ -115,6 +115,8 @@ class BatchSystem(ClusterClient):
     #: The most elements in an array that TorchX submits; 0 for the system's limit. Every query of
     #: an element reads the array's entry in the index, so the entry should stay small.
     largest_array: ClassVar[int] = 2000
+    #: The number of the first task in the ids of tasks.
+    first_task: ClassVar[int] = 1
     #: Whether :meth:`cancel_argv` also ends elements that the system has not made yet.
     cancels_all_elements: ClassVar[bool] = False
     #: The most ids on one command line.
@@ -188,7 +190,7 @@ class BatchSystem(ClusterClient):
             job_id: The id of the job.
             index: The index of the task, which starts with 0.
         """
-        return f"{job_id}.{index + 1}"
+        return f"{job_id}.{index + self.first_task}"
 
     def job_of_task(self, task_id: str) -> str:
         """Return the id of the job of a task; the id of a job is returned unchanged."""
@@ -197,7 +199,7 @@ class BatchSystem(ClusterClient):
     def index_of_task(self, task_id: str) -> int | None:
         """Return the index of a task, which starts with 0; None for the id of a job."""
         match = re.fullmatch(r"[^.\[]*[.\[](\d+)\]?", task_id)
-        return int(match[1]) - 1 if match else None
+        return int(match[1]) - self.first_task if match else None
 
     def max_array_size(self) -> int:
         """Return how many tasks an array of apps may have; 0 if the system cannot run arrays.
@@ -225,7 +227,7 @@ class BatchSystem(ClusterClient):
         missing = [entry for entry in entries if not entry.complete]
         found = {job.name: self.job_of_task(job.job_id) for job in jobs} if missing else {}
         for entry in missing:
-            app_id = entry.array or entry.app_id
+            app_id = entry.split_id(entry.app_id)[0]
             for role in entry.roles:
                 for k, known in enumerate(role.jobs):
                     name = JobName(app_id, role.job_name, None if self.has_tasks else k)

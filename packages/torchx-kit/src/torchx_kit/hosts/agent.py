@@ -116,9 +116,8 @@ def file_errors(action: str, path: str) -> "Iterator[None]":
     try:
         yield
     except OSError as e:
-        name = "missing_file" if isinstance(e, FileNotFoundError) else "file"
         reason = e.strerror or e
-        raise Failure(name, "cannot {} {}: {}".format(action, path, reason)) from None
+        raise Failure("file", "cannot {} {}: {}".format(action, path, reason)) from None
 
 
 # Operations, each with the arguments of a request.
@@ -511,11 +510,9 @@ class Journal:
                 pass  # the file system has no locks
         self.known = []  # type: list[Any]
         end = 0
-        entry = unpack(self.file)
-        while entry is not None:
+        for entry in iter(lambda: unpack(self.file), None):
             self.known.append(entry)
             end = self.file.tell()
-            entry = unpack(self.file)
         self.file.seek(end)  # after a full disk, the last entry may be incomplete
         self.file.truncate()
 

@@ -60,11 +60,9 @@ class Host(ABC):
 
     Every method may raise :class:`~torchx_kit.hosts.errors.HostUnreachableError`, if the host
     cannot be reached or the connection breaks. Then it is unknown whether the host executed the
-    request. These errors mean that the host did not execute it:
-
-    - :class:`~torchx_kit.hosts.errors.HostFileNotFoundError`: a file or directory does not exist.
-    - :class:`~torchx_kit.hosts.errors.HostFileError`: any other error of the file system, such as
-      missing permissions or a full disk. The message has the path and the system's reason.
+    request. :class:`~torchx_kit.hosts.errors.HostFileError` is an error of the file system, such as
+    a missing file, missing permissions or a full disk. The message has the path and the system's
+    reason.
 
     All methods may be called from any thread.
 

@@ -41,14 +41,9 @@ class HostFileError(HostError):
     """A file or directory of the host cannot be read, written or removed."""
 
 
-class HostFileNotFoundError(HostFileError):
-    """The host has no such file or directory."""
-
-
 _KINDS: dict[str, type[HostError]] = {
     "timeout": CommandTimeoutError,
     "file": HostFileError,
-    "missing_file": HostFileNotFoundError,
     "host": HostError,
 }
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torchx_kit.times import limit_option
+from torchx_kit.times import limit_option, moment
 from torchx_kit.trust import distrust
 from torchx_specs.errors import RequestError
+from torchx_specs.model.status import AttemptStatus
 from torchx_specs.options.structured import StructuredOpts
 from torchx_specs.settings import (
     ENV_TORCHX_ATTEMPT,
@@ -130,46 +131,33 @@ def attempt_problems(cfg: Mapping[str, Any]) -> Iterator[str]:
             yield f"option requeue_exit_codes: '{code}' is not an exit code from 1 to 255"
 
 
-class Attempt(NamedTuple):
-    """An attempt, as the script of a job reports it.
+def parse_attempts(text: str) -> list[AttemptStatus]:
+    """Return the attempts in the file of :mod:`torchx_kit.scripts.attempt_script`.
 
-    Attributes:
-        number: The number of the attempt, 0 for the first one.
-        started: Start time, in epoch seconds.
-        resume_step: The newest committed step at the start; None if there was none.
-        resume_dir: The resume folder; empty if there is none.
-        reason: Why it ended; empty if it has not reported its end.
-        ended: End time, in epoch seconds; None if it has not reported its end.
-        step: The newest committed step at the end; None if there is none.
-        nodes: Names of its machines; empty if it has not reported its end, or if unknown.
+    An attempt that has not reported its end has no reason.
     """
-
-    number: int
-    started: int
-    resume_step: int | None
-    resume_dir: str
-    reason: str = ""
-    ended: int | None = None
-    step: int | None = None
-    nodes: tuple[str, ...] = ()
-
-
-def parse_attempts(text: str) -> list[Attempt]:
-    """Return the attempts in the file of :mod:`torchx_kit.scripts.attempt_script`."""
-    found: list[Attempt] = []
+    found: list[AttemptStatus] = []
     for line in text.splitlines():
         if match := _START.fullmatch(line):
-            number, time, step, folder = match.groups()
-            found.append(Attempt(int(number), int(time), _parse_step(step), folder))
+            number, time, step, _ = match.groups()
+            started = moment(int(time))
+            found.append(AttemptStatus(int(number), started, resume_step=_parse_step(step)))
         elif (match := _END.fullmatch(line)) and found:
             reason, time, step, nodes = match.groups()
-            found[-1] = found[-1]._replace(
+            found[-1] = replace(
+                found[-1],
                 reason=reason,
-                ended=int(time),
-                step=_parse_step(step),
+                ended=moment(int(time)),
+                committed_step=_parse_step(step),
                 nodes=tuple(sorted(set(nodes.split(",")))) if nodes else (),
             )
     return found
+
+
+def last_resume_dir(text: str) -> str:
+    """Return the resume folder of the newest attempt in that file; empty if there is none."""
+    starts = filter(None, map(_START.fullmatch, text.splitlines()))
+    return [match[4] for match in starts][-1]
 
 
 def _parse_step(text: str) -> int | None:

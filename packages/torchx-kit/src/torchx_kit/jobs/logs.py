@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,7 +52,7 @@ class FileLogs(Logs[S]):
         """
         is_running = self.is_running(app_id)
         host, entry = self.scheduler._host, self.scheduler._entry(app_id)
-        if entry is None:
+        if entry is None or not entry.folder:
             raise BackendError(
                 f"app {app_id} was submitted with another TORCHX_HOME, so the directory of its logs"
                 " is unknown; run this where the app was submitted"
@@ -164,10 +165,9 @@ class ReplicaLog:
                     f"no log at {paths[0]}: it was removed, or the replica never started"
                     + (f"; {hint}" if hint else "")
                 )
-            if query.last is None:
-                lines = chain.from_iterable(map(self.host.read_lines, present))
-            else:
-                lines = _last_lines(self.host, present, query.last)
+            lines = chain.from_iterable(self.host.read_lines(one, query.last) for one in present)
+            if query.last is not None:  # as if the files were joined
+                lines = deque(lines, query.last)
         return filter(search, lines) if search else lines
 
 
@@ -180,15 +180,3 @@ def log_files(bases: Iterable[str]) -> list[str]:
     from torchx_kit.logs.file_logs import stream_files
 
     return [path for base in bases for path in stream_files(base, Stream.COMBINED)]
-
-
-def _last_lines(host: Host, paths: list[str], last: int) -> Iterator[str]:
-    """Yield the last lines of several files, as if the files were joined to one file."""
-    found: list[list[str]] = []
-    for path in reversed(paths):
-        if last <= 0:
-            break
-        found.append(list(host.read_lines(path, last)))
-        last -= len(found[-1])
-    for lines in reversed(found):
-        yield from lines

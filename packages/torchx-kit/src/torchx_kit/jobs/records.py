@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostError, HostFileError
-from torchx_kit.jobs.attempts import Attempt, newest_step, parse_attempts
+from torchx_kit.jobs.attempts import last_resume_dir, newest_step, parse_attempts
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
-from torchx_kit.times import moment
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -180,8 +179,8 @@ class JobRecord:
         return error_text(content[:READ_BYTES], len(content), path) if content else ""
 
     @cached_property
-    def attempts(self) -> list[Attempt]:
-        """The attempts of an app with the option ``requeue``; empty for another app."""
+    def attempts(self) -> list[AttemptStatus]:
+        """The attempts that the job reported; empty for an app without the option ``requeue``."""
         return parse_attempts(self.text(ATTEMPTS))
 
     def refusal(self) -> str:
@@ -197,18 +196,7 @@ class JobRecord:
             state: The state of the app.
             ended: When the app ended; None if it has not, or if unknown.
         """
-        found = [
-            AttemptStatus(
-                one.number,
-                moment(one.started),
-                moment(one.ended),
-                one.reason or None,
-                one.resume_step,
-                one.step,
-                one.nodes,
-            )
-            for one in self.attempts
-        ]
+        found = [*self.attempts]
         if found and found[-1].ended is None:
             found[-1] = replace(found[-1], committed_step=self._step_now())
             if is_terminal(state):
@@ -216,7 +204,7 @@ class JobRecord:
         return found
 
     def _step_now(self) -> int | None:
-        folder = self.attempts[-1].resume_dir
+        folder = last_resume_dir(self.text(ATTEMPTS))
         try:
             return newest_step(self.host.list(folder)) if folder else None
         except HostFileError:

@@ -68,7 +68,7 @@ def _folders(host: Host, schedulers: list[BatchScheduler[Any] | None]) -> set[st
     for scheduler in filter(None, schedulers):
         found.add(host.resolve(f".torchx-{scheduler.backend}"))
         entries = scheduler._index.entries()
-        found |= {posixpath.dirname(one.record) for one in entries if not one.array}
+        found |= {posixpath.dirname(one.record) for one in entries if one.element is None}
     return {posixpath.join(folder, "workspaces") for folder in found}
 
 

@@ -176,7 +176,7 @@ def _script(element: Element, job_name: str, shared: Mapping[str, str]) -> str:
 class BatchArrays(Arrays["AWSBatchScheduler"]):
     """Submits many apps as children of array jobs."""
 
-    def submit(
+    def _submit(
         self, dryrun_infos: Iterable[AppDryRunInfo[BatchJob]], max_parallel: int | None = None
     ) -> Iterator[str]:
         """Submit several requests, and yield the id of each app once it is submitted.
@@ -188,22 +188,19 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
 
         Args:
             dryrun_infos: The requests.
-            max_parallel: Must be None, because Batch cannot enforce a limit.
+            max_parallel: None, because Batch cannot enforce a limit.
 
         Raises:
             AwsError: AWS refused a request or did not answer.
-            NotSupportedError: ``max_parallel`` is given.
             RequestError: The queue does not accept a job, or a secret does not exist.
             WorkspaceError: A workspace image could not be built or pushed.
         """
-        if max_parallel is not None:
-            self.scheduler.features.require("array_limit", self.scheduler.backend)
         infos = list(dryrun_infos)
         elements = elements_of(
             (info.app.name if info.app else info.request.name, info.request) for info in infos
         )
         if not elements or any((info.cfg or {}).get("array") is False for info in infos):
-            yield from super().submit(infos)
+            yield from super()._submit(infos)
             return
         for info in infos:
             self.scheduler.build_pending(info)

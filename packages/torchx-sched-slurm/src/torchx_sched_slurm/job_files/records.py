@@ -22,7 +22,6 @@ from functools import cached_property
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.records import JobRecord
-from torchx_sched_slurm import states
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import parse_job_id, selector
 from torchx_specs.model.templates import macros
@@ -33,14 +32,6 @@ _TAIL_CHARACTERS = 4000
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
-
-# Patterns of srun's messages about a step that Slurm ended, by Slurm's state.
-_CAUSES = {
-    "OUT_OF_MEMORY": r"oom[-_ ]kill|OOM Killed",
-    "TIMEOUT": r"CANCELLED AT \S+ DUE TO TIME LIMIT",
-    "PREEMPTED": r"CANCELLED AT \S+ DUE TO PREEMPTION",
-    "NODE_FAIL": r"CANCELLED AT \S+ DUE TO NODE|Node failure on ",
-}
 
 
 @dataclass
@@ -122,12 +113,15 @@ class Outcome:
             failed.
         attempt: Index of the attempt: 0 for the first.
         ended: End time, in epoch seconds.
+        cause: The state in which Slurm ended the job; ``RUNNING`` if the job ended by itself, and
+            empty if Slurm did not answer.
     """
 
     state: str
     exit_code: int
     attempt: int
     ended: int
+    cause: str = ""
 
 
 class SlurmRecord(JobRecord):
@@ -140,7 +134,10 @@ class SlurmRecord(JobRecord):
     def outcome(self) -> Outcome | None:
         """The outcome of the last attempt, or None if it has not reported its end."""
         fields = self.fields("outcome", 4)
-        return Outcome(fields[0], *map(int, fields[1:4])) if fields else None
+        if not fields:
+            return None
+        state, code, attempt, ended, *cause = fields
+        return Outcome(state, int(code), int(attempt), int(ended), "".join(cause))
 
     @cached_property
     def start(self) -> Start | None:
@@ -160,27 +157,6 @@ class SlurmRecord(JobRecord):
                 starts = (self._start(posixpath.join(name, "started")) for name in tasks)
                 found = next(filter(None, starts), None)
         return found.job.partition("_")[0] if found else ""
-
-    def has_ending(self) -> bool:
-        """Return whether the script has queried the job when it ended."""
-        return bool(self.text("ending").strip())
-
-    def cause(self) -> str:
-        """Return the state in which Slurm has ended the job; empty if the job ended by itself.
-
-        The messages of srun show the cause; otherwise, the script's query does. If neither shows
-        one, a user ended the job, and the state is CANCELLED.
-        """
-        text = self.text("srun")
-        for name, pattern in _CAUSES.items():
-            if re.search(pattern, text):
-                return name
-        line = self.text("ending").partition("\n")[0]
-        fields = dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S+)", line))
-        if fields.get("JobState", "RUNNING") == "RUNNING":
-            return ""
-        name = "TIMEOUT" if fields.get("Reason") == "TimeLimit" else fields["JobState"]
-        return name if name in states.FAILURES else "CANCELLED"
 
     def folder(self) -> str:
         """Return the directory that contains the logs."""

@@ -141,7 +141,10 @@ def render(
         secrets=_SECRETS if SECRETS in mounts else "",
         attempt=_attempt_lines(notice, rules, opts.resume_dir) if rules else "",
         mark=_MARK_ATTEMPT if rules else "",
-        end=_END_ATTEMPT if rules else _END,
+        reason=_REASON if rules else "",
+        stop_timers=_STOP_TIMERS if rules else "",
+        note_end=_NOTE_END if rules else "",
+        starts_again="! tx_is_refused" if rules else _RETRY,
         usr1=_LIMIT_TRAP if rules else _USR1_TRAP,
         total=_TOTAL_TIMER if rules else "",
         refused=REFUSED,
@@ -236,37 +239,8 @@ trap 'tx_got=1; tx_query' TERM
 _USR1_TRAP = """\
 trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
 """
-# Ends a job without the option requeue.
-_END = """\
-# Requeues a job that failed, or reports its end. tx_code is the exit code.
-tx_end() {
-    ! tx_is_over || exit 1 # this node was lost, and the job runs again elsewhere
-    echo "job exited with code $tx_code"
-    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
-    if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
-        tx_query
-        [ -s "$tx_record/ending" ] || tx_ended=
-    fi
-    tx_outcome=SUCCEEDED
-    if [ "$tx_ended" ]; then
-        tx_outcome=FAILED
-        [ "$tx_code" -ne 0 ] || tx_code=143
-        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
-        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
-        [ "$((${tx_count#*=} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
-    elif [ "$tx_code" -ne 0 ]; then
-        tx_outcome=FAILED
-        if [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
-            echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-            # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
-            trap '' TERM
-            scontrol requeue "$tx_job" && exit "$tx_code"
-        fi
-    fi
-    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-    exit "$tx_code"
-}
-"""
+# Whether a job without the option requeue starts again.
+_RETRY = '[ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]'
 
 # The parts of a script with the option requeue. An attempt whose script has reported no end was
 # lost with its node.
@@ -341,14 +315,14 @@ if [ "$tx_left" ]; then
     tx_timers+=" $!"
 fi
 """
-_END_ATTEMPT = """\
 # Prints why the attempt has ended.
-tx_cause() {
-    case $(cat "$tx_record/srun" "$tx_record/ending" 2> /dev/null) in
-        *[oO][oO][mM][-_\\ ][kK]ill* | *=OUT_OF_MEMORY*) echo out-of-memory ;;
-        *"DUE TO PREEMPTION"* | *=PREEMPTED* | *" PreemptTime="[0-9]*) echo preempted ;;
-        *"DUE TO NODE"* | *"Node failure on"* | *=NODE_FAIL*) echo node-failure ;;
-        *"DUE TO TIME LIMIT"* | *=TIMEOUT* | *=TimeLimit*) echo time-limit ;;
+_REASON = """\
+tx_reason() {
+    case $tx_cause$(grep -o ' PreemptTime=[0-9]' "$tx_record/ending") in
+        OUT_OF_MEMORY*) echo out-of-memory ;;
+        PREEMPTED* | *PreemptTime=*) echo preempted ;;
+        NODE_FAIL) echo node-failure ;;
+        TIMEOUT) echo time-limit ;;
         *)
             if [ "$tx_ended" ] && [ "$tx_outcome" = FAILED ]; then
                 echo cancelled
@@ -362,37 +336,14 @@ tx_cause() {
             ;;
     esac
 }
-# Ends an attempt: requeues the job, or reports its end. tx_code is the exit code.
-tx_end() {
-    ! tx_is_over || exit 1 # this node was lost, and the job runs again elsewhere
-    echo "job exited with code $tx_code"
-    trap '' ALRM
-    [ -z "$tx_timers" ] || kill $tx_timers
-    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
-    if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
-        tx_query
-        [ -s "$tx_record/ending" ] || tx_ended=
-    fi
-    tx_outcome=SUCCEEDED tx_reason=succeeded
-    if [ "$tx_ended" ] || [ "$tx_code" -ne 0 ]; then
-        tx_outcome=FAILED
-        [ "$tx_code" -ne 0 ] || tx_code=143
-        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
-        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
-        [ "$((${tx_count#*=} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
-        tx_reason=$(tx_cause)
-    fi
-    tx_note end "$tx_reason"
-    if [ "$tx_outcome" = FAILED ] && ! tx_is_refused; then
-        echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-        # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
-        trap '' TERM
-        scontrol requeue "$tx_job" && exit "$tx_code"
-    fi
-    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-    exit "$tx_code"
-}
 """
+_STOP_TIMERS = """
+    trap '' ALRM
+    [ -z "$tx_timers" ] || kill $tx_timers"""
+_NOTE_END = """
+    tx_reason=succeeded
+    [ "$tx_outcome" = SUCCEEDED ] || tx_reason=$(tx_reason)
+    tx_note end "$tx_reason\""""
 
 # Sets the host of replica 0 of the first role: by the name of its node, unless this node itself
 # resolves the name to a loopback address, to which a server would bind; otherwise by an address.
@@ -426,6 +377,10 @@ fi"""
 # the signals that are meant for the command, because the script must still record the command's
 # end. A signal ends `wait` with another exit code than that of srun, which may end during the trap.
 # If srun ends at the moment of the signal, bash 5.2 loses its exit code, and `wait` returns -1.
+#
+# About tx_end: Slurm signals the tasks before this script, and tasks may exit with 0 after a
+# signal. Slurm counts an attempt that it has requeued itself, for example after a preemption. The
+# requeue sends SIGTERM to scontrol, too; child processes inherit an ignored signal.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -499,7 +454,42 @@ tx_query() {{
     timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"
     grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
 }}
-{end}{term}{setup}# Slurm may have ended the job already.
+# Prints the state in which Slurm ended the job: as srun prints it, or as scontrol did.
+tx_cause() {{
+    case $(cat "$tx_record/srun" 2> /dev/null) in
+        *[oO][oO][mM][-_\\ ][kK]ill*) echo OUT_OF_MEMORY ;;
+        *"DUE TO TIME LIMIT"*) echo TIMEOUT ;;
+        *"DUE TO PREEMPTION"*) echo PREEMPTED ;;
+        *"DUE TO NODE"* | *"Node failure on "*) echo NODE_FAIL ;;
+        *) sed -n '1{{s/.* JobState=.* Reason=TimeLimit .*/TIMEOUT/p;t
+            s/.* JobState=\\([A-Z_]*\\) .*/\\1/p}}' "$tx_record/ending" ;;
+    esac
+}}
+{reason}# Requeues the job, or reports its end. tx_code is the exit code.
+tx_end() {{
+    ! tx_is_over || exit 1 # this node was lost, and the job runs again elsewhere
+    echo "job exited with code $tx_code"{stop_timers}
+    if [ -z "$tx_ended" ] && {{ [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }}; then
+        tx_query
+        [ -s "$tx_record/ending" ] || tx_ended=
+    fi
+    tx_outcome=SUCCEEDED tx_cause=
+    if [ "$tx_ended" ] || [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED tx_cause=$(tx_cause)
+        [ "$tx_code" -ne 0 ] || tx_code=143
+        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
+        [ "$((${{tx_count#*=}} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
+    fi{note_end}
+    if [ "$tx_outcome" = FAILED ] \\
+        && {starts_again}; then
+        echo "REQUEUED $tx_code $tx_start $(date +%s) $tx_cause" > "$tx_record/outcome"
+        trap '' TERM
+        scontrol requeue "$tx_job" && exit "$tx_code"
+    fi
+    echo "$tx_outcome $tx_code $tx_start $(date +%s) $tx_cause" > "$tx_record/outcome"
+    exit "$tx_code"
+}}
+{term}{setup}# Slurm may have ended the job already.
 if [ "$tx_ended" ]; then
     tx_query
     tx_code=143

@@ -15,7 +15,8 @@ class Arrays(Ability[S]):
     """Submits and ends many apps of one scheduler; a scheduler returns one as ``app_arrays``.
 
     The methods treat one app after the other. A subclass overrides those for which its service
-    needs fewer requests (features ``arrays``, ``mass_cancel`` and ``mass_delete``).
+    needs fewer requests, and ``_submit`` in place of ``submit`` (features ``arrays``,
+    ``mass_cancel`` and ``mass_delete``).
     """
 
     def submit(
@@ -37,6 +38,12 @@ class Arrays(Ability[S]):
         """
         if max_parallel is not None:
             self.scheduler.features.require("array_limit", self.scheduler.backend)
+        yield from self._submit(dryrun_infos, max_parallel)
+
+    def _submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, after :meth:`submit` has checked the feature ``array_limit``."""
         for info in dryrun_infos:
             yield self.scheduler.schedule(info)
 
