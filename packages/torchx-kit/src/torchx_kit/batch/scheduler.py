@@ -227,10 +227,10 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
         array_id, index = self.entry_type.split_id(app_id)
         entry = self._index.get(array_id)
-        if entry is None:
-            return self._other_entry(app_id)
-        finished = finish_submission(self.system, self._index, entry)
-        return self._index.get(app_id) if index is not None else finished
+        if entry is not None:
+            finished = finish_submission(self.system, self._index, entry)
+            entry = self._index.get(app_id) if index is not None else finished
+        return entry or self._other_entry(app_id)
 
     def _other_entry(self, app_id: str) -> Entry | None:
         """Return an entry for an app that the index lacks; None if no job in the queue is its."""
