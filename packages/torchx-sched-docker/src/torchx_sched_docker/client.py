@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchx_kit.images import engine
 from torchx_kit.images.engine import EngineError as EngineError
 from torchx_kit.images.engine import NoEngineError as NoEngineError
 from torchx_kit.images.engine import engine_errors as engine_errors
@@ -41,10 +42,7 @@ def connect() -> DockerClient:
     Raises:
         NoEngineError: ``DOCKER_HOST`` or another variable is not valid.
     """
-    with engine_errors("reach the Docker Engine"):
-        from torchx_sched_docker.lazy_api import lazy_client
-
-        return lazy_client(TIMEOUT)
+    return engine.connect(TIMEOUT)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from torchx_sched_docker.client import (
     list_containers,
 )
 from torchx_sched_docker.client import has_docker as has_docker
-from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
@@ -85,6 +84,11 @@ if TYPE_CHECKING:
     from torchx_sched_docker.sessions import DockerSessions
 
 Opts = DockerOpts
+
+# The events of a container after which its app is described again.
+_CHANGES = ["start", "die", "oom", "pause", "unpause", "rename", "destroy"]
+# How long wait() takes if the engine does not answer, in seconds.
+_PAUSE = 0.5
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
@@ -244,12 +248,31 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app has changed since the last :meth:`describe`.
 
+        If the engine does not answer, return after a short pause, so that the caller polls again.
+
         Raises:
             BackendError: The engine refuses the request.
         """
         closing = closing_of(self)
         since = self._described_at.get(app_id, time.time())
-        wait_for_event(self._docker_client, app_id, since, timeout, closing)
+        until = None if timeout is None else f"{time.time() + timeout:.3f}"
+        filters = {"type": "container", "label": f"{LABEL_APP_ID}={app_id}", "event": _CHANGES}
+        api = self._docker_client.api
+        try:
+            with engine_errors(f"wait for {app_id}"):
+                events = api.events(since=f"{since:.3f}", until=until, filters=filters)
+
+                def close() -> None:
+                    with contextlib.suppress(Exception):  # closed by both threads, or over SSH
+                        events.close()
+
+                with contextlib.ExitStack() as stack:
+                    stack.callback(close)
+                    stack.enter_context(closing.calling(close))
+                    next(events, None)
+        except NoEngineError:
+            if not closing.is_set():
+                time.sleep(_PAUSE if timeout is None else min(timeout, _PAUSE))
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
