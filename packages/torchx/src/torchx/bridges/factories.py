@@ -14,48 +14,29 @@ from torchx_specs.plugins.records import import_object
 _FACADE_COMPONENTS = "torchx.components"
 
 
-class OlderFactory:
-    """A factory that imports the object of an entry point when it is called, and calls that object.
+def older_object(ep: EntryPoint) -> Any:
+    """Return the object that an entry point names.
 
-    This is not a dataclass, because creating a dataclass slows down every start of ``torchx``.
+    Raises:
+        PluginError: The object cannot be imported.
     """
-
-    def __init__(self, entry_point: EntryPoint) -> None:
-        self.entry_point = entry_point
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash(self.entry_point)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.entry_point!r})"
-
-    def load(self) -> Any:
-        """Return the object that the entry point names.
-
-        Raises:
-            PluginError: The object cannot be imported.
-        """
-        ep = self.entry_point
-        try:
-            return import_object(ep.value)
-        except Exception as e:
-            raise PluginError(
-                f"{ep.group} '{ep.name}' of {ep.distribution} {ep.version} cannot be loaded from"
-                f" '{ep.value}': {type(e).__name__}: {e}"
-            ) from e
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.load()(*args, **kwargs)
+    try:
+        return import_object(ep.value)
+    except Exception as e:
+        raise PluginError(
+            f"{ep.group} '{ep.name}' of {ep.distribution} {ep.version} cannot be loaded from"
+            f" '{ep.value}': {type(e).__name__}: {e}"
+        ) from e
 
 
-class OlderScheduler(OlderFactory):
-    """A factory of schedulers, adapted by :func:`older_scheduler_factory`."""
+def call_older(ep: EntryPoint, *args: Any, **kwargs: Any) -> Any:
+    """Import the object that an entry point names, and call it."""
+    return older_object(ep)(*args, **kwargs)
 
-    def __call__(self, session_name: str, **params: Any) -> Any:
-        return older_scheduler_factory(self.load())(session_name, **params)
+
+def create_older_scheduler(ep: EntryPoint, session_name: str, **params: Any) -> Any:
+    """Create the scheduler of an entry point; see :func:`older_scheduler_factory`."""
+    return older_scheduler_factory(older_object(ep))(session_name, **params)
 
 
 def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +79,7 @@ def component_module(ep: EntryPoint) -> str:
     """
     module, colon, _ = ep.value.partition(":")
     if colon:
-        found = OlderFactory(ep).load()
+        found = older_object(ep)
         found = found() if callable(found) else found
         module = found if isinstance(found, str) else found.__name__
     if module == _FACADE_COMPONENTS or module.startswith(_FACADE_COMPONENTS + "."):

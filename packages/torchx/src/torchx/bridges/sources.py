@@ -19,7 +19,7 @@ def older_entry_points(group: str) -> Iterator[EntryPoint]:
     """
     if not _source_enabled(2):
         return
-    for ep in entry_points(group):
+    for ep in dict.fromkeys(entry_points(group)):
         if not _is_ours(ep):
             yield ep
 
