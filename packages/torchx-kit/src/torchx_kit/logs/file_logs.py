@@ -19,7 +19,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torchx_kit.logs.lines import compile_regex, filter_regex
-from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream
 from torchx_specs.schedulers.log_items import PartialLine
@@ -268,44 +267,24 @@ def stream_files(base: str, stream: Stream) -> list[str]:
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
-def follow_files(paths: Iterable[str], tail: Tail, last: int | None = None) -> Iterator[str]:
+def follow_files(
+    paths: Sequence[str], tail: Tail, begins: Sequence[int] | None = None
+) -> Iterator[str]:
     """Return an iterator of the lines of one or more log files as they are written.
 
     Args:
         paths: The files.
         tail: How to follow the files.
-        last: How many existing lines to return, counted from the end, as if the files were joined
-            in the order of ``paths``; None for all.
+        begins: Position of the first line to read of each file, in bytes; None for 0.
 
     Raises:
         BackendError: While reading: a file cannot be read.
     """
-    paths = list(paths)
-    begins = [0] * len(paths) if last is None else _last_lines_of_files(paths, last)
+    begins = begins or [0] * len(paths)
     logs = [
         FileLog(path, None, tail, begin=begin) for path, begin in zip(paths, begins, strict=True)
     ]
     return logs[0] if len(logs) == 1 else merged(logs)
-
-
-def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
-    """Return, for each file, the position in bytes where its part of the last lines begins."""
-    from torchx_kit.logs.log_file import find_last_lines
-
-    begins = [0] * len(paths)
-    for i in reversed(range(len(paths))):
-        try:
-            fd = open_regular(paths[i], os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # the file is created later
-        except OSError as e:
-            raise unreadable_log(paths[i], e) from e
-        try:
-            begins[i], count = find_last_lines(fd, last, 0, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
-        last -= count
-    return begins
 
 
 def missing_log(path: str) -> BackendError:

@@ -15,8 +15,7 @@ from torchx_kit.workspace.walk import (
     is_local,
     read_error,
     read_ignore_rules,
-    walk_fsspec,
-    walk_local,
+    walk,
 )
 from torchx_specs.errors import WorkspaceError
 
@@ -270,7 +269,7 @@ def _local_files(
     root: str, rules: IgnoreRules, follow_links: bool, left_out: list[str]
 ) -> Iterator[WorkspaceFile]:
     real_root = os.path.realpath(root)
-    for _, relative, _, entries in walk_local(root, rules, left_out):
+    for _, relative, _, entries in walk(None, root, rules, left_out):
         prefix = f"{relative}/" if relative else ""
         for name, entry in entries.items():
             path = prefix + name
@@ -343,7 +342,7 @@ def _regular_file(path: str, source: str, status: os.stat_result) -> WorkspaceFi
 def _fsspec_files(
     fs: AbstractFileSystem, root: str, rules: IgnoreRules, left_out: list[str]
 ) -> Iterator[WorkspaceFile]:
-    for _, relative, _, files in walk_fsspec(fs, root, rules, left_out):
+    for _, relative, _, files in walk(fs, root, rules, left_out):
         for name, info in files.items():
             if info["type"] == "file":
                 yield _fsspec_file(f"{relative}/{name}" if relative else name, fs, info)
