@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,11 +175,13 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
         started.wait(PATIENCE)
         assert interrupted.wait(PATIENCE)
 
-    def interrupt(*args: object, **options: object) -> None:
+    def interrupt(pool: Executor, function: Callable[[str], None], items: list[str]) -> None:
+        for item in items:
+            pool.submit(function, item)
         started.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("concurrent.futures.wait", interrupt)
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.map", interrupt)
     with pytest.raises(KeyboardInterrupt):
         in_parallel(pull, ["a", "b"], interrupted.set)
     assert interrupted.is_set()

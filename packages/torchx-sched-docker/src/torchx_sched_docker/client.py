@@ -89,7 +89,7 @@ def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
 def in_parallel(
     function: Callable[[T], R],
     items: Iterable[T],
-    on_interrupt: Callable[[], None] = lambda: None,
+    on_failure: Callable[[], None] = lambda: None,
 ) -> list[R]:
     """Call a function with each item, and return the results in the order of the items.
 
@@ -99,20 +99,17 @@ def in_parallel(
     Args:
         function: The function to call.
         items: One argument for each call.
-        on_interrupt: Called if Ctrl-C interrupts the wait; it makes calls that take long end early.
+        on_failure: Called if a call fails, or if Ctrl-C interrupts the wait; it makes calls that
+            take long end early.
 
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
     """
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        calls = [pool.submit(function, item) for item in items]
         try:
-            wait(calls, return_when=FIRST_EXCEPTION)
+            return list(pool.map(function, items))
         except BaseException:
-            on_interrupt()
+            on_failure()
             raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [call.result() for call in calls if not call.cancelled()]

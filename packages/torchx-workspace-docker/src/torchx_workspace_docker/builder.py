@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
-from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.file_options import add_file_options, file_options
+from torchx_kit.workspace.builder import (
+    BuilderOutput,
+    Built,
+    BuiltReference,
+    WorkspaceBuilder,
+    add_file_options,
+    file_options,
+)
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
