@@ -10,8 +10,7 @@ import pytest
 from urllib3.response import HTTPResponse
 
 from torchx_workspace_docker.registry.authorization import Authorizer
-from torchx_workspace_docker.registry.errors import RegistryError
-from torchx_workspace_docker.registry.transport import Response
+from torchx_workspace_docker.registry.transport import RegistryError, Response
 
 URL = "https://example.com/v2/a/manifests/1"
 PULL = ("repository:a:pull",)

@@ -30,6 +30,7 @@ from torchx_sched_docker.client import (
     in_parallel,
     list_containers,
 )
+from torchx_sched_docker.client import ensure_network as ensure_network
 from torchx_sched_docker.client import has_docker as has_docker
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
@@ -37,7 +38,6 @@ from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_REQUEUE
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
-from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.request import (
     GRACE,

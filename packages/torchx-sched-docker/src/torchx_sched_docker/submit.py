@@ -15,13 +15,14 @@ from torchx_kit.images.transfers import pull_image
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import (
+    create_app_network,
     engine_errors,
     ignoring,
     in_parallel,
     list_containers,
+    remove_app_networks,
 )
 from torchx_sched_docker.labels import LABEL_REQUEUE
-from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records
 from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError, RequestError

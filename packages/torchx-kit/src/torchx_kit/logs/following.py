@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_logs import FileLog, Key, missing_log, unreadable_log
 from torchx_kit.logs.lines import attempt_mark
-from torchx_kit.logs.log_file import LogFile
-from torchx_kit.logs.pieces import PIECE_SECONDS, SourceLines
+from torchx_kit.logs.log_file import PIECE_SECONDS, LogFile, SourceLines
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing

@@ -18,8 +18,13 @@ from urllib3.exceptions import HTTPError
 
 from torchx_workspace_docker.references import is_loopback
 from torchx_workspace_docker.registry.credentials import Credentials, credentials_for
-from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
-from torchx_workspace_docker.registry.transport import Response, origin
+from torchx_workspace_docker.registry.transport import (
+    RefusalError,
+    RegistryError,
+    Response,
+    origin,
+    unreachable,
+)
 
 #: The scopes of a request's token, such as ``repository:jobs/image:pull``.
 Scopes = tuple[str, ...]

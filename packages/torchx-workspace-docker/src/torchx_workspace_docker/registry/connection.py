@@ -16,13 +16,15 @@ from torchx_specs.errors import one_line
 from torchx_workspace_docker.references import Reference, is_loopback
 from torchx_workspace_docker.registry import transport
 from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
-from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
 from torchx_workspace_docker.registry.transport import (
     Body,
+    RefusalError,
+    RegistryError,
     Response,
     Transport,
     checked_url,
     origin,
+    unreachable,
 )
 
 #: The largest number of attempts of a request.

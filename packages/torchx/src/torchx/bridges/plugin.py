@@ -49,12 +49,12 @@ def _older(
     Raises:
         PluginError: A module of a ``torchx_plugins`` package could not be loaded.
     """
-    from torchx.bridges import factories, sources
+    from torchx.bridges import factories
 
     create = create or factories.call_older
-    for ep in sources.older_entry_points(group):
+    for ep in factories.older_entry_points(group):
         yield make(ep.name, partial(create, ep), origin=_origin(ep), overrides_builtins=True)
-    for name, given, origin in sources.namespace_plugins(group):
+    for name, given, origin in factories.namespace_plugins(group):
         factory = adapt(given) if adapt else given
         yield make(name, factory, origin=origin, overrides_builtins=True)
 
@@ -66,10 +66,13 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     A scheduler of the group ``torchx.schedulers.orchestrator`` has a section in ``.torchxconfig``,
     but cannot run apps.
     """
-    from torchx.bridges import sources
-    from torchx.bridges.factories import create_older_scheduler, older_scheduler_factory
+    from torchx.bridges.factories import (
+        create_older_scheduler,
+        older_entry_points,
+        older_scheduler_factory,
+    )
 
-    for ep in sources.older_entry_points("torchx.schedulers.orchestrator"):
+    for ep in older_entry_points("torchx.schedulers.orchestrator"):
         create = partial(create_older_scheduler, ep)
         yield OptionsOnlySchedulerPlugin(ep.name, create, origin=_origin(ep))
     yield from _older(
