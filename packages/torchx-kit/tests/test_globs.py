@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_kit.text.globs import Glob
+from torchx_kit.workspace.ignore import Glob
 
 PARTS = ["a", "b", "/", "*", "?", "[ab]", "[!a]"]
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchx_kit.text.globs import Glob
-from torchx_kit.workspace.ignore import ROOT, IgnoreRules
+from torchx_kit.workspace.ignore import ROOT, Glob, IgnoreRules
 
 TREE = [
     "a.py",

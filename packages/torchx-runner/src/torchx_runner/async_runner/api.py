@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -299,15 +298,8 @@ class AsyncRunner:
         backend = await self._call(functools.partial(self.runner.scheduler, name))
         if features_of(backend).watch:
             wait_interval = min(wait_interval, _WATCHED_PAUSE)
-        waits = self._waits.get(name)
-        if waits is None:
-            waits = self._waits[name] = Waits(self.status, functools.partial(self._states, name))
+        waits = self._waits.setdefault(name, Waits(self, name))
         return await waits.wait(app_handle, until, wait_interval, timeout, closing_of(backend))
-
-    async def _states(self, scheduler: str) -> dict[AppHandle, AppState]:
-        """Return the states of the apps that a scheduler lists, by handle."""
-        apps = await self.list(scheduler)
-        return {make_app_handle(scheduler, self.name(), app.app_id): app.state for app in apps}
 
     def log_lines(
         self, app_handle: AppHandle, role_name: str, k: int = 0, **options: Any
@@ -444,17 +436,13 @@ class Waits:
     """The waits for the apps of one scheduler: no wait has a thread, and one list serves all waits.
 
     Args:
-        status: Returns the status of an app.
-        states: Returns the states of all apps that the scheduler lists, by handle.
+        runner: The runner of the apps.
+        scheduler: Name of the scheduler.
     """
 
-    def __init__(
-        self,
-        status: Callable[[AppHandle], Awaitable[AppStatus | None]],
-        states: Callable[[], Awaitable[dict[AppHandle, AppState]]],
-    ) -> None:
-        self._status = status
-        self._states = states
+    def __init__(self, runner: AsyncRunner, scheduler: str) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
         self._waits: set[asyncio.Future[None]] = set()
         self._listing: asyncio.Task[dict[AppHandle, AppState]] | None = None
         self._listed_at = 0.0
@@ -501,7 +489,7 @@ class Waits:
                     is_late = deadline is not None and loop.time() >= deadline
                     listed = None if is_closed or is_late else (await self._listed()).get(handle)
                     if listed is None or has_reached(listed, until):
-                        status = await self._status(handle)
+                        status = await self._runner.status(handle)
                         if status is None or has_reached(status.state, until):
                             return status
                         if is_closed:
@@ -539,9 +527,11 @@ class Waits:
         return await asyncio.shield(self._listing)
 
     async def _list(self) -> dict[AppHandle, AppState]:
+        scheduler, session = self._scheduler, self._runner.name()
         try:
-            return await self._states()
+            apps = await self._runner.list(scheduler)
         except Exception:
             return {}
         finally:
             self._listed_at = asyncio.get_running_loop().time()
+        return {make_app_handle(scheduler, session, app.app_id): app.state for app in apps}
