@@ -10,7 +10,6 @@ dry run does not load it.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -134,7 +133,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # Defaults for subclasses whose __init__ does not call DockerScheduler.__init__.
     _client: DockerClient | None = None
     _owns_client: bool = True
-    _connecting: ClassVar[threading.Lock] = threading.Lock()
     #: When each app was last described, in seconds since 1970.
     _described_at: Mapping[str, float] = MappingProxyType({})
     #: When the engine stopped answering, as a time of time.monotonic(); None if it answers.
@@ -147,17 +145,15 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     @property
     def _docker_client(self) -> DockerClient:
-        with self._connecting:
-            if self._client is None:
-                self._client = connect()
-            return self._client
+        # Threads may create two clients: that contacts no engine, and the last one is kept.
+        client = self._client = self._client or connect()
+        return client
 
     def close(self) -> None:
         """Close the connection to the engine; apps continue."""
         super().close()
         if self._owns_client:
-            with self._connecting:
-                client, self._client = self._client, None
+            client, self._client = self._client, None
             if client is not None:
                 client.close()
 

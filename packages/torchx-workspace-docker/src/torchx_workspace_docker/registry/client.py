@@ -13,8 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from urllib3.exceptions import HTTPError
 
-from torchx_workspace_docker.registry.authorization import Scopes
-from torchx_workspace_docker.registry.connection import Connection
+from torchx_workspace_docker.registry.connection import Connection, Scopes
 from torchx_workspace_docker.registry.manifests import (
     INDEX_TYPES,
     MANIFEST_TYPES,

@@ -173,8 +173,8 @@ class PluginRegistry:
     def _discover(self, kind: PluginType, plugins: dict[str, Factory]) -> None:
         if PluginSource.ENTRYPOINT in self._sources:
             for ep in entry_points(kind.value):
-                module = ep.value.partition(":")[0]
-                self._add(plugins, kind, ep.name, _defer_load_ep(ep), module)
+                source = ep.value.partition(":")[0]
+                self._add(plugins, kind, ep.name, _defer_load_ep(ep), source)
         if PluginSource.NAMESPACE_PKG in self._sources:
             for module in self._namespace_modules(kind.namespace):
                 self._scan(plugins, kind, module)
