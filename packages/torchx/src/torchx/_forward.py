@@ -180,7 +180,7 @@ _IMPORTED_NAMES = {
     "StructuredNameArgument": "torchx_components.structured_arg",
     "WorkspaceMixin": "torchx_specs.workspace",
     "get_device_mounts": "torchx_kit.devices",
-    "none_throws": "torchx._legacy_types",
+    "none_throws": "torchx.util.types",
     "walk_workspace": "torchx_kit.workspace",
 }
 

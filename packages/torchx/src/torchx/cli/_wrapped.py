@@ -163,7 +163,7 @@ _NAMES = {
     "is_started": "torchx_specs",
     "load_sections": "torchx_runner.config.api",
     "make_app_handle": "torchx_specs",
-    "none_throws": "torchx._legacy_types",
+    "none_throws": "torchx.util.types",
     "parse_app_handle": "torchx_specs",
     "Runner": "torchx_runner.api",
     "Stream": "torchx_specs.schedulers",
