@@ -163,14 +163,10 @@ class LogFile:
 
     def has_piece(self) -> bool:
         """Return True if :meth:`take_piece` would return text."""
-        from torchx_kit.logs.log_file import whole_length
-
         return whole_length(self._incomplete_line) > 0
 
     def take_piece(self) -> PartialLine:
         """Return the part of the incomplete last line that is new and can be shown."""
-        from torchx_kit.logs.log_file import whole_length
-
         length = whole_length(self._incomplete_line)
         piece = self._incomplete_line[:length].decode("utf-8", "replace")
         del self._incomplete_line[:length]
