@@ -102,11 +102,6 @@ def test_followed_logs_yield_matching_lines_as_they_are_written(tmp_path: Path) 
     assert found == {0: ["line 1\n", "line 2\n"], 1: ["line 1\n", "line 2\n"]}
 
 
-def test_a_log_without_a_tail_cannot_be_followed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be followed: log_lines was called without a tail"):
-        list(file_log_blocks([(0, log_lines(tmp_path / "0"))], should_tail=True))
-
-
 def test_closing_the_generator_takes_no_more_logs(tmp_path: Path) -> None:
     taken = []
 

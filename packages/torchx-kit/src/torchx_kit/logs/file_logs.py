@@ -70,6 +70,7 @@ class Tail:
         attempts: Returns where each attempt after the first one begins, in bytes. A line such as
             ``--- attempt 2 ---`` is yielded there. A position must be returned before the attempt
             writes. With ``regex``, the function is not called.
+        must_exist: Whether it is an error if the file of an ended log does not exist.
     """
 
     is_finished: Callable[[], bool]
@@ -80,6 +81,7 @@ class Tail:
     closing: Closing | None = None
     rest: Callable[[], Iterator[Iterable[str]]] | None = None
     attempts: Callable[[], Sequence[int]] | None = None
+    must_exist: bool = False
 
 
 def log_lines(
@@ -133,7 +135,7 @@ class FileLog(Iterator[str]):
     Args:
         path: The log file.
         regex: Only lines in which this regular expression is found; None for all lines.
-        tail: How to follow the log; None does not follow it.
+        tail: How to follow the log; None reads the lines that it has now.
         window: Limits the log to the lines written between two times; None for all lines.
         last: How many of the existing lines are returned, counted from the end; None for all.
         begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
@@ -148,7 +150,9 @@ class FileLog(Iterator[str]):
         last: int | None = None,
         begin: int = 0,
     ) -> None:
-        if tail is not None and regex is not None:
+        # The present lines of a log are read as if nothing more would be written.
+        tail = tail or Tail(lambda: True, must_exist=True)
+        if regex is not None:
             tail = replace(tail, partial=False, attempts=None)
         self.path = path
         self.regex = regex
@@ -161,9 +165,7 @@ class FileLog(Iterator[str]):
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:
             # A generator of this object would form a reference cycle, which keeps the file open.
-            log = copy.copy(self)
-            blocks = log._existing_blocks() if self.tail is None else log._followed_blocks()
-            self._lines = chain.from_iterable(blocks)
+            self._lines = chain.from_iterable(copy.copy(self)._blocks())
         return self._lines
 
     def __next__(self) -> str:
@@ -173,34 +175,13 @@ class FileLog(Iterator[str]):
         """Return the lines in which ``regex`` is found; all lines if ``regex`` is None."""
         return lines if self.regex is None else filter_regex(self.regex, lines)
 
-    def _followed_blocks(self) -> Iterator[Iterable[str]]:
+    def _blocks(self) -> Iterator[Iterable[str]]:
         from torchx_kit.logs.following import follow_all
 
         for _, block in follow_all([(None, self)]):
             if isinstance(block, Exception):
                 raise block
             yield block
-
-    def _existing_blocks(self) -> Iterator[Iterable[str]]:
-        from torchx_kit.logs.log_file import LogFile
-
-        window = self.window
-        begin = self.begin if window is None else window.begin()
-        if begin is None:
-            return
-        log = LogFile(self.path)
-        try:
-            if not log.open(begin):
-                raise missing_log(self.path)
-            end = None if window is None else window.end()
-            if self.last is not None:
-                end = log.skip_to_last(self.last, end)
-            yield from map(self.matching, log.read_lines(end))
-            yield from map(self.matching, log.read_incomplete_line())
-        except OSError as e:
-            raise unreadable_log(self.path, e) from e
-        finally:
-            log.close()
 
 
 def file_log_blocks(
