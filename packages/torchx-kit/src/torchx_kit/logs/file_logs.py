@@ -197,19 +197,13 @@ def file_log_blocks(
         A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
-    if should_tail:
-        from torchx_kit.logs.following import follow_all
+    from torchx_kit.logs.following import follow_all
 
+    if should_tail:
         yield from follow_all(logs)
         return
-
-    from torchx_specs.schedulers.parallel_logs import line_blocks
-
-    for key, log in logs:
-        if isinstance(log, Exception):
-            yield key, log
-        else:
-            yield from ((key, block) for block in line_blocks(log))
+    for pair in logs:
+        yield from follow_all([pair])
 
 
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
