@@ -235,11 +235,11 @@ class Followed:
             size = file.size() if window else None
             limit = window.end() if window else None
             last, self._last = self._last, None
-            end = size if limit is None else limit
+            stop = size if limit is None else limit
             if begin is not None and file.open(begin):
                 if last is not None:
-                    end = file.skip_to_last(last, end)
-                for block in self._read_attempts(end):
+                    stop = file.skip_to_last(last, stop)
+                for block in self._read_attempts(stop):
                     has_new = True
                     yield block
                 if file.was_replaced():
