@@ -601,7 +601,7 @@ class TestSeveralFiles:
     def test_follow_files_reads_all_files_until_they_end(self, tmp_path: Path, count: int) -> None:
         finished = threading.Event()
         paths = [tmp_path / "x.out", tmp_path / "x.err"][:count]
-        lines = iter(follow_files(map(str, paths), tail(finished, "poll")))
+        lines = iter(follow_files([str(path) for path in paths], tail(finished, "poll")))
         for path in paths:
             path.write_text("1\n")
         assert [next(lines) for _ in paths] == ["1\n"] * count

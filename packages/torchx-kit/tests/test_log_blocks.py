@@ -7,13 +7,11 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from patience import PATIENCE
 from torchx_kit.logs.file_logs import FileLog, Tail, file_log_blocks, log_lines
-from torchx_specs.errors import BackendError
 
 
 def write_logs(folder: Path, count: int) -> dict[int, list[str]]:
@@ -43,16 +41,6 @@ def test_blocks_hold_every_line_of_every_log(tmp_path: Path, should_tail: bool) 
     tail = Tail(lambda: True) if should_tail else None
     logs = ((k, log_lines(tmp_path / str(k), tail=tail)) for k in expected)
     assert collect(file_log_blocks(logs, should_tail=should_tail)) == (expected, [])
-
-
-def test_logs_that_are_not_followed_come_in_large_blocks(tmp_path: Path) -> None:
-    write_logs(tmp_path, 1)
-    blocks = list(file_log_blocks([(0, log_lines(tmp_path / "0"))], should_tail=False))
-    assert [len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception)] == [
-        512,
-        512,
-        177,
-    ]
 
 
 @pytest.mark.parametrize("should_tail", [False, True])
@@ -102,11 +90,6 @@ def test_followed_logs_yield_matching_lines_as_they_are_written(tmp_path: Path) 
     assert found == {0: ["line 1\n", "line 2\n"], 1: ["line 1\n", "line 2\n"]}
 
 
-def test_a_log_without_a_tail_cannot_be_followed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be followed: log_lines was called without a tail"):
-        list(file_log_blocks([(0, log_lines(tmp_path / "0"))], should_tail=True))
-
-
 def test_closing_the_generator_takes_no_more_logs(tmp_path: Path) -> None:
     taken = []
 
@@ -128,17 +111,6 @@ def test_many_lines_are_few_blocks(tmp_path: Path) -> None:
     counts = [len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception)]
     assert sum(counts) == 200_000
     assert len(counts) < 1000
-
-
-def test_lines_before_an_error_are_yielded() -> None:
-    def lines() -> Iterator[str]:
-        yield "first\n"
-        raise BackendError("the disk fails")
-
-    log: Any = lines()
-    blocks = list(file_log_blocks([("a", log)], should_tail=False))
-    assert blocks[0] == ("a", ["first\n"])
-    assert [str(error) for _, error in blocks[1:]] == ["the disk fails"]
 
 
 _FEW_DESCRIPTORS = """

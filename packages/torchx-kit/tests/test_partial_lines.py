@@ -14,8 +14,7 @@ from torchx_kit.logs import following
 from torchx_kit.logs.file_logs import Tail, follow_files, log_lines
 from torchx_kit.logs.following import Followed, follow_all
 from torchx_kit.logs.lines import split_lines
-from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
-from torchx_kit.logs.pieces import whole_length
+from torchx_kit.logs.log_file import LONGEST_LINE_BYTES, whole_length
 from torchx_kit.logs.streams import GrowingFile, LineMerger
 from torchx_specs.schedulers.log_items import PartialLine
 

@@ -17,8 +17,14 @@ import pytest
 
 from patience import wait_for
 from tcp_server import TcpServer
-from torchx_kit.sessions.marks import MARK, signal_command
-from torchx_kit.sessions.ports import bridge, connect_loopback, relay, relay_command
+from torchx_kit.sessions.ports import (
+    MARK,
+    bridge,
+    connect_loopback,
+    relay,
+    relay_command,
+    signal_command,
+)
 from torchx_kit.sessions.process import ProcessSession
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers import Stream

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchx_kit.text.globs import Glob
-from torchx_kit.workspace.ignore import ROOT, IgnoreRules
+from torchx_kit.workspace.ignore import ROOT, Glob, IgnoreRules
 
 TREE = [
     "a.py",
@@ -174,3 +173,19 @@ def test_patterns_match_as_in_fnmatch(pattern: str, path: str) -> None:
         warnings.simplefilter("ignore", FutureWarning)  # Older fnmatch warns of `[[`.
         expected = fnmatch.fnmatchcase(path, pattern)
     assert bool(Glob(pattern).matches(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wildcard", "path", "matches"),
+    [
+        ("**/a", ".", "a", True),
+        ("**/a", ".", "b/b/a", True),
+        ("**/a", ".", "ba", False),
+        ("b/**/a", ".", "b/a", True),
+        ("b/**", "[^/]", "b/a/a", True),
+        ("b/*", "[^/]", "b/a/a", False),
+        ("b?a", "[^/]", "b/a", False),
+    ],
+)
+def test_double_stars_match_folders(pattern: str, wildcard: str, path: str, matches: bool) -> None:
+    assert bool(Glob(pattern, wildcard).matches(path)) == matches

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchx_runner.submissions.app_changes import ABSENT, differences, with_fields
+from torchx_runner.submissions.changes import ABSENT, differences, with_fields
 from torchx_specs import AppDef
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize

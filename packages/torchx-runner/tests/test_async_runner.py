@@ -15,7 +15,7 @@ import pytest
 
 from patience import PATIENCE
 from torchx_runner import AsyncRunner, Runner, WaitTimeoutError
-from torchx_runner.async_runner import iteration
+from torchx_runner.async_runner.api import iterate
 from torchx_specs import AppDef, AppState, UnknownSchedulerException
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse
@@ -366,7 +366,7 @@ def test_log_lines_are_an_asynchronous_iterator(blocking: Any, app: AppDef) -> N
         assert lines == blocking.log
         assert blocking.calls[-1][0] == "log_iter"
         with pytest.raises(BackendError):
-            async for _ in iteration.iterate(lambda: failing()):
+            async for _ in iterate(lambda: failing()):
                 pass
 
     def failing() -> Iterator[str]:
@@ -390,7 +390,7 @@ def test_a_log_that_is_left_early_ends_its_thread() -> None:
             ended.set()
 
     async def main() -> None:
-        items = iteration.iterate(endless)
+        items = iterate(endless)
         async for _ in items:
             break
         await items.aclose()  # type: ignore[attr-defined]

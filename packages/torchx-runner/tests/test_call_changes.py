@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchx_runner.submissions.call_changes import (
+from torchx_runner.submissions.changes import (
     ArgumentChange,
     changed_arguments,
     read_changes,

@@ -20,8 +20,7 @@ from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner import Runner, get_runner
 from torchx_runner.submissions import journal
 from torchx_runner.submissions.all_schedulers import ListedApps
-from torchx_runner.submissions.git_commit import checked_out_commit
-from torchx_runner.submissions.journal import find_submission, submissions
+from torchx_runner.submissions.journal import checked_out_commit, find_submission, submissions
 from torchx_runner.submissions.lookup import AppNotFoundError, find_app
 from torchx_specs import AppDef, Role, Workspace
 from torchx_specs.formats import serialize

@@ -9,7 +9,7 @@ import pytest
 
 from torchx_runner import Runner, get_runner
 from torchx_runner.config import api as config
-from torchx_runner.config import profiles
+from torchx_runner.config import files
 from torchx_runner.config.api import get_configured_trackers, plugin_sections
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs import AppDef, CfgVal, ConfigError, Resource, resource
@@ -20,7 +20,7 @@ from torchx_specs.hookspecs import ResourcePlugin, SchedulerPlugin
 @pytest.fixture(autouse=True)
 def _installed(plugins: Any, fake_scheduler_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.add("torchx_schedulers", SchedulerPlugin("fake", fake_scheduler_class))
-    monkeypatch.setattr(profiles, "_selected", None)
+    monkeypatch.setattr(files, "_selected", None)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -83,9 +83,9 @@ def test_the_variable_and_the_process_select_a_profile(
     write(cwd, PROFILES)
     monkeypatch.setenv("TORCHX_PROFILE", "small")
     assert options()["queue"] == "tiny"
-    profiles.select_profile("big")
+    files.select_profile("big")
     assert options()["queue"] == "large"
-    profiles.select_profile("")
+    files.select_profile("")
     assert options()["queue"] == "plain"
 
 

@@ -46,7 +46,6 @@ def test_a_forbidden_socket_names_the_group(monkeypatch: pytest.MonkeyPatch) -> 
         raise DockerException("Error ... PermissionError(13, 'Permission denied')")
 
     monkeypatch.setattr("docker.client.DockerClient.version", refuse)
-    monkeypatch.setattr("torchx_kit.images.engine._api_version", lambda timeout: "1.41")
     _, answer = check_engine({})
     assert answer.level == "error"
     assert "usermod -aG docker" in answer.remedy

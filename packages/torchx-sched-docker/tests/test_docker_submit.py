@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import docker.errors
 import pytest
 
-from patience import PATIENCE, wait_for
+from patience import PATIENCE
 from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.client import in_parallel
@@ -174,11 +175,13 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
         started.wait(PATIENCE)
         assert interrupted.wait(PATIENCE)
 
-    def interrupt(*args: object, **options: object) -> None:
+    def interrupt(pool: Executor, function: Callable[[str], None], items: list[str]) -> None:
+        for item in items:
+            pool.submit(function, item)
         started.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("concurrent.futures.wait", interrupt)
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.map", interrupt)
     with pytest.raises(KeyboardInterrupt):
         in_parallel(pull, ["a", "b"], interrupted.set)
     assert interrupted.is_set()
@@ -246,29 +249,8 @@ def test_copy_env_copies_no_variables_with_secrets(monkeypatch: pytest.MonkeyPat
     assert "p4ss" not in repr(info.request)
 
 
-def test_threads_share_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    arrived: list[int] = []
-    connections: list[object] = []
-
-    class Lock:
-        lock = threading.Lock()
-
-        def __enter__(self) -> None:
-            arrived.append(1)
-            self.lock.acquire()
-
-        def __exit__(self, *error: object) -> None:
-            self.lock.release()
-
-    def connect() -> object:
-        connections.append(object())
-        wait_for(lambda: len(arrived) == 2 or len(connections) == 2)  # both threads need a client
-        return connections[-1]
-
-    monkeypatch.setattr(DockerScheduler, "_connecting", Lock(), raising=False)
-    monkeypatch.setattr(scheduler_module, "connect", connect)
+def test_the_client_is_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = iter([object()])
+    monkeypatch.setattr(scheduler_module, "connect", lambda: next(connections))
     scheduler = create_scheduler("test")
-    with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(lambda: scheduler._docker_client) for _ in range(2)]
-        assert {future.result() for future in found} == set(connections)
-    assert len(connections) == 1
+    assert scheduler._docker_client is scheduler._docker_client

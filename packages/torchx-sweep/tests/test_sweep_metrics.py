@@ -12,7 +12,7 @@ import pytest
 from sweep_helpers import Torchx, read_json
 
 from torchx_cli.output.printing import csv_text
-from torchx_kit.trackers.runs import run_ids
+from torchx_kit.trackers.recorded import run_ids
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
 from torchx_sweep.api import SweepStatus

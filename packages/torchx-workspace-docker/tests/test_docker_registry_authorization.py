@@ -9,29 +9,46 @@ from typing import Any
 import pytest
 from urllib3.response import HTTPResponse
 
-from torchx_workspace_docker.registry.authorization import Authorizer
-from torchx_workspace_docker.registry.errors import RegistryError
-from torchx_workspace_docker.registry.transport import Response
+from torchx_workspace_docker.references import Reference
+from torchx_workspace_docker.registry.connection import Connection
+from torchx_workspace_docker.registry.transport import RegistryError, Response
 
 URL = "https://example.com/v2/a/manifests/1"
 PULL = ("repository:a:pull",)
 
 
-class SenderDouble:
-    """A token service that records the URLs of requests."""
+class Answers(Connection):
+    """A connection whose registry requires authorization, and whose token service answers.
 
-    def __init__(self) -> None:
+    Args:
+        challenge: The registry's challenge.
+        insecure: Whether the registry may be reached without TLS.
+
+    Attributes:
+        urls: The URLs that were requested from other servers.
+        headers: The headers ``Authorization`` of the requests to the registry.
+    """
+
+    def __init__(self, challenge: str, insecure: bool = False) -> None:
+        super().__init__(Reference("example.com", "a", "1"), insecure)
+        self._scheme = "https"
         self.urls: list[str] = []
+        self.headers: list[str] = []
+        self._challenge = challenge
 
-    def __call__(self, method: str, url: str, **options: Any) -> Response:
-        self.urls.append(url)
-        return Response(200, {}, url, json.dumps({"token": "t"}).encode(), HTTPResponse())
+    def _send(self, method: str, url: str, **options: Any) -> Response:
+        authorization = options["headers"].get("Authorization", "")
+        if not self._is_own(url):
+            self.urls.append(url)
+            return Response(200, {}, url, json.dumps({"token": "t"}).encode(), HTTPResponse())
+        self.headers.append(authorization)
+        headers = {"WWW-Authenticate": self._challenge}
+        return Response(200 if authorization else 401, headers, url, b"", HTTPResponse())
 
 
-@pytest.fixture
-def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SenderDouble:
+@pytest.fixture(autouse=True)
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    return SenderDouble()
 
 
 @pytest.mark.parametrize(
@@ -41,18 +58,18 @@ def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SenderDouble:
         "bearer realm=https://auth.example.com/token, service=reg, error=",
     ],
 )
-def test_token_is_requested_from_the_realm_for_the_scopes(
-    challenge: str, send: SenderDouble
-) -> None:
-    authorizer = Authorizer("example.com", insecure=False)
-    both = (*PULL, "repository:b:pull")
-    assert authorizer.header(PULL) == ""
-    authorizer.authorize(challenge, PULL, URL, send)
-    authorizer.authorize(challenge, both, URL, send)
-    assert authorizer.header(PULL) == authorizer.header(both) == "Bearer t"
-    assert authorizer.header(("repository:b:pull",)) == ""
-    first = "https://auth.example.com/token?service=reg&scope=repository%3Aa%3Apull"
-    assert send.urls == [first, f"{first}&scope=repository%3Ab%3Apull"]
+def test_token_is_requested_from_the_realm_for_the_scopes(challenge: str) -> None:
+    connection = Answers(challenge)
+    for scopes in (PULL, PULL, (*PULL, "repository:b:pull"), ("repository:b:pull",)):
+        connection.request("GET", URL, scopes)
+    token = "Bearer t"
+    assert connection.headers == ["", token, token, "", token, "", token]
+    start = "https://auth.example.com/token?service=reg&scope=repository%3A"
+    assert connection.urls == [
+        f"{start}a%3Apull",
+        f"{start}a%3Apull&scope=repository%3Ab%3Apull",
+        f"{start}b%3Apull",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +83,10 @@ def test_token_is_requested_from_the_realm_for_the_scopes(
 )
 @pytest.mark.parametrize("insecure", [False, True])
 def test_challenge_that_cannot_be_answered_is_an_error(
-    challenge: str, message: str, insecure: bool, send: SenderDouble
+    challenge: str, message: str, insecure: bool
 ) -> None:
     # A registry that uses TLS must not lead to a token service without TLS, even if it is insecure.
+    connection = Answers(challenge, insecure)
     with pytest.raises(RegistryError, match=message):
-        Authorizer("example.com", insecure=insecure).authorize(challenge, PULL, URL, send)
-    assert send.urls == []
+        connection.request("GET", URL, PULL)
+    assert connection.urls == []

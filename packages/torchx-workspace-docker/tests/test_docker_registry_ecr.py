@@ -13,8 +13,7 @@ import pytest
 
 from torchx_specs.errors import WorkspaceError
 from torchx_workspace_docker.engine.client import registry_login
-from torchx_workspace_docker.registry.credentials import credentials_for
-from torchx_workspace_docker.registry.ecr import ecr_login
+from torchx_workspace_docker.registry.credentials import credentials_for, ecr_login
 
 REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 

@@ -11,8 +11,7 @@ from urllib3.response import HTTPResponse
 from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry.client import Repository
 from torchx_workspace_docker.registry.connection import Connection
-from torchx_workspace_docker.registry.errors import RegistryError
-from torchx_workspace_docker.registry.transport import Response
+from torchx_workspace_docker.registry.transport import RegistryError, Response
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = {"digest": f"sha256:{'0' * 64}", "size": 2, "mediaType": "application/json"}

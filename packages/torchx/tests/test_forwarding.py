@@ -151,11 +151,11 @@ def test_dry_run_info_has_public_and_private_attributes() -> None:
 def test_a_missing_distribution_is_named_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx import _backend
+    from torchx import _forward
 
     module = type(sys)("torchx.schedulers.absent_scheduler")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    _backend.forward_backend(
+    _forward.forward_backend(
         module.__name__, "no_such_distribution.scheduler", extra="x", distribution="torchx-absent"
     )
     with pytest.raises(torchx_specs.PluginError, match=r"pip install 'torchx\[x\]'"):

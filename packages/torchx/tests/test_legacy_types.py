@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Union
 import pytest
 
 from torchx._legacy_linter import TorchXArgumentHelpFormatter
-from torchx._legacy_types import (
+from torchx.util.types import (
     decode,
     decode_from_string,
     decode_optional,

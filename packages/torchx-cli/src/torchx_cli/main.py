@@ -256,7 +256,7 @@ def _set_log_level(ctx: click.Context, param: click.Parameter, value: str | None
 
 def _select_profile(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from torchx_runner.config.profiles import select_profile
+        from torchx_runner.config.files import select_profile
 
         select_profile(value)
         # A completion needs the profile when this context is closed, but its parent is not.

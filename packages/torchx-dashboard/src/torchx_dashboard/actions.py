@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_dashboard.jobs import Journal
-from torchx_runner.submissions.app_changes import with_fields
+from torchx_runner.submissions.changes import with_fields
 from torchx_runner.submissions.recorded_code import use_recorded_code
 from torchx_specs.errors import RequestError
 from torchx_specs.formats.serialize import from_dict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_cli.output.status_text import pending_reason, status_data
 from torchx_dashboard.jobs import Journal, milliseconds
 from torchx_dashboard.stream import changes
-from torchx_runner.submissions.app_changes import ABSENT, differences
+from torchx_runner.submissions.changes import ABSENT, differences
 from torchx_runner.submissions.journal import Submission
 from torchx_specs.errors import UnknownAppException, one_line
 from torchx_specs.formats.serialize import to_dict

@@ -14,8 +14,7 @@ from typing import Any
 from torchx_host_ssh.channel import Channel
 from torchx_kit.hosts.errors import HostUnreachableError
 from torchx_kit.logs.file_logs import Tail, merged_blocks, missing_log
-from torchx_kit.logs.log_file import LogFile
-from torchx_kit.logs.pieces import PIECE_SECONDS
+from torchx_kit.logs.log_file import PIECE_SECONDS, LogFile
 from torchx_kit.retry import Backoff
 from torchx_specs.schedulers.closing import ClosedError, Closing
 

@@ -26,49 +26,19 @@ from torchx_specs.plugins.records import ALL
 
 R = TypeVar("R")
 
-#: The distribution that provides each scheduler.
-SCHEDULERS = {
-    "local_cwd": "torchx-sched-local",
-    "local_docker": "torchx-sched-docker",
-    "slurm": "torchx-sched-slurm",
-    "lsf": "torchx-sched-lsf",
-    "htcondor": "torchx-sched-htcondor",
-    "sge": "torchx-sched-sge",
-    "kubernetes": "torchx-sched-k8s",
-    "kubernetes_mcad": "torchx-sched-mcad",
-    "aws_batch": "torchx-sched-aws",
-    "aws_sagemaker": "torchx-sched-aws",
-}
-#: The distribution that provides each workspace builder.
-WORKSPACES = {"docker": "torchx-workspace-docker"}
 #: The distribution that provides each module of built-in components.
 COMPONENTS = dict.fromkeys(("dist", "metrics", "serve", "utils"), "torchx-components")
-#: The distribution that provides each sub-command of ``torchx`` outside torchx-cli.
-COMMANDS = {
-    "conformance": "torchx-testing",
-    "dashboard": "torchx-dashboard",
-    "sweep": "torchx-sweep",
-    "tracker": "torchx-tracker",
-}
-#: The distribution that provides each tracker.
-TRACKERS = {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wandb")}
-#: The distribution that provides each log sink.
-LOG_SINKS = dict.fromkeys(("file", "fsspec", ALL), "torchx-log-sinks")
-#: The distribution that provides each notifier.
-NOTIFIERS = dict.fromkeys(("command", "webhook", ALL), "torchx-notify")
-
-#: The distribution that provides each kind of host.
-HOSTS = {"ssh": "torchx-host-ssh"}
-#: The distribution that provides the named resources with each pattern of names.
-RESOURCES = {"aws_*": "torchx-resources-aws"}
-#: The distribution that provides the supervisor of each scheduler's apps.
-SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}
 
 
 def _install_hook(
     record: Callable[..., R], distributions: Mapping[str, str]
 ) -> Callable[[], Iterator[R]]:
-    """Return a hook that yields a record for each name, with the command that installs it."""
+    """Return a hook that yields a record for each name, with the command that installs it.
+
+    Args:
+        record: The class of the records.
+        distributions: The distribution that provides the plugin with each name.
+    """
 
     @hookimpl(trylast=True)
     def hook() -> Iterator[R]:
@@ -78,15 +48,44 @@ def _install_hook(
     return hook
 
 
-torchx_schedulers = _install_hook(SchedulerPlugin, SCHEDULERS)
-torchx_workspaces = _install_hook(WorkspacePlugin, WORKSPACES)
-torchx_commands = _install_hook(CommandPlugin, COMMANDS)
-torchx_trackers = _install_hook(TrackerPlugin, TRACKERS)
-torchx_log_sinks = _install_hook(LogSinkPlugin, LOG_SINKS)
-torchx_notifiers = _install_hook(NotifierPlugin, NOTIFIERS)
-torchx_hosts = _install_hook(HostPlugin, HOSTS)
-torchx_named_resources = _install_hook(ResourcePlugin, RESOURCES)
-torchx_supervisors = _install_hook(SupervisorPlugin, SUPERVISORS)
+torchx_schedulers = _install_hook(
+    SchedulerPlugin,
+    {
+        "local_cwd": "torchx-sched-local",
+        "local_docker": "torchx-sched-docker",
+        "slurm": "torchx-sched-slurm",
+        "lsf": "torchx-sched-lsf",
+        "htcondor": "torchx-sched-htcondor",
+        "sge": "torchx-sched-sge",
+        "kubernetes": "torchx-sched-k8s",
+        "kubernetes_mcad": "torchx-sched-mcad",
+        "aws_batch": "torchx-sched-aws",
+        "aws_sagemaker": "torchx-sched-aws",
+    },
+)
+torchx_workspaces = _install_hook(WorkspacePlugin, {"docker": "torchx-workspace-docker"})
+torchx_commands = _install_hook(
+    CommandPlugin,
+    {
+        "conformance": "torchx-testing",
+        "dashboard": "torchx-dashboard",
+        "sweep": "torchx-sweep",
+        "tracker": "torchx-tracker",
+    },
+)
+torchx_trackers = _install_hook(
+    TrackerPlugin, {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wandb")}
+)
+torchx_log_sinks = _install_hook(
+    LogSinkPlugin, dict.fromkeys(("file", "fsspec", ALL), "torchx-log-sinks")
+)
+torchx_notifiers = _install_hook(
+    NotifierPlugin, dict.fromkeys(("command", "webhook", ALL), "torchx-notify")
+)
+torchx_hosts = _install_hook(HostPlugin, {"ssh": "torchx-host-ssh"})
+# The key is the pattern of the resources' names.
+torchx_named_resources = _install_hook(ResourcePlugin, {"aws_*": "torchx-resources-aws"})
+torchx_supervisors = _install_hook(SupervisorPlugin, {"kubernetes": "torchx-k8s-supervisor"})
 
 
 @hookimpl

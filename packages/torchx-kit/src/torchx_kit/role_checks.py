@@ -6,21 +6,15 @@ The checks of a request are in :mod:`torchx_specs.schedulers.request_checks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torchx_kit.errors import UnknownReplicaError
 from torchx_specs.errors import RequestError, nearest
 
-
-class _Named(Protocol):
-    name: str
-
-
-_Role = TypeVar("_Role", bound=_Named)
 _Result = TypeVar("_Result")
 
 
-def for_each_role(roles: Iterable[_Role], function: Callable[[_Role], _Result]) -> list[_Result]:
+def for_each_role(roles: Iterable[Any], function: Callable[[Any], _Result]) -> list[_Result]:
     """Return the results of a function that is called with each role.
 
     Args:

@@ -427,7 +427,7 @@ class Runner:
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             check_depth(app)
             problems: list[Exception] = []
-            backend: Scheduler[Any] | None = None
+            backend: Any = None  # an unknown scheduler is a problem, which check_request raises
             try:
                 backend = self.scheduler(scheduler)
             except TorchXError as e:
@@ -469,9 +469,7 @@ class Runner:
                 known=problems,
                 build=complete,
             )
-            if backend is None:
-                raise AssertionError("unreachable: an unknown scheduler is a problem")
-            info = dryrun_of_checked(backend, app, options)
+            info: AppDryRunInfo[Any] = dryrun_of_checked(backend, app, options)
             info._scheduler = scheduler
             info._run_input = run_input
             return info

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.checks import error, ok, query_seconds, warning
@@ -32,12 +33,8 @@ def check_engine(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         return
     yield ok(f"docker library {library}, engine at {engine_address()}")
     try:
-        client = connect(query_seconds())
-        try:
-            with engine_errors("query the engine"):
-                version, info = client.version(), client.info()
-        finally:
-            client.close()
+        with engine_errors("reach the Docker Engine"), closing(connect(query_seconds())) as client:
+            version, info = client.version(), client.info()
     except NoEngineError as e:
         yield error(str(e).partition("; start it")[0], _remedy(str(e)))
         return

@@ -1,4 +1,7 @@
-"""The connection to the Docker Engine; :mod:`torchx_kit.images.engine` defines its errors.
+"""The connection to the Docker Engine, lists of containers, and the networks of apps.
+
+Each app has a network, in which its replicas find each other by name.
+:mod:`torchx_kit.images.engine` defines the errors.
 
 The docker library is imported by the functions that need an engine.
 """
@@ -6,9 +9,11 @@ The docker library is imported by the functions that need an engine.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchx_kit.images import engine
 from torchx_kit.images.engine import EngineError as EngineError
 from torchx_kit.images.engine import NoEngineError as NoEngineError
 from torchx_kit.images.engine import engine_errors as engine_errors
@@ -19,7 +24,12 @@ from torchx_sched_docker.labels import (
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
+    LABEL_VERSION,
 )
+from torchx_sched_docker.request import NETWORK, network_name
+from torchx_sched_docker.states import summary_state
+from torchx_specs.model.status import is_terminal
+from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -41,10 +51,7 @@ def connect() -> DockerClient:
     Raises:
         NoEngineError: ``DOCKER_HOST`` or another variable is not valid.
     """
-    with engine_errors("reach the Docker Engine"):
-        from torchx_sched_docker.lazy_api import lazy_client
-
-        return lazy_client(TIMEOUT)
+    return engine.connect(TIMEOUT)
 
 
 @contextlib.contextmanager
@@ -91,7 +98,7 @@ def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
 def in_parallel(
     function: Callable[[T], R],
     items: Iterable[T],
-    on_interrupt: Callable[[], None] = lambda: None,
+    on_failure: Callable[[], None] = lambda: None,
 ) -> list[R]:
     """Call a function with each item, and return the results in the order of the items.
 
@@ -101,20 +108,120 @@ def in_parallel(
     Args:
         function: The function to call.
         items: One argument for each call.
-        on_interrupt: Called if Ctrl-C interrupts the wait; it makes calls that take long end early.
+        on_failure: Called if a call fails, or if Ctrl-C interrupts the wait; it makes calls that
+            take long end early.
 
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
     """
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        calls = [pool.submit(function, item) for item in items]
         try:
-            wait(calls, return_when=FIRST_EXCEPTION)
+            return list(pool.map(function, items))
         except BaseException:
-            on_interrupt()
+            on_failure()
             raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [call.result() for call in calls if not call.cancelled()]
+
+
+_CREATE_ATTEMPTS = 4
+_REMOVE_ATTEMPTS = 20
+_PAUSE = 0.25
+
+
+def ensure_network(client: DockerClient | None = None) -> None:
+    """Create the network ``torchx`` unless it exists.
+
+    Plugins that were written for upstream's TorchX put the containers of all apps in this network.
+
+    Args:
+        client: The client to use; None creates one from the environment (``DOCKER_HOST``).
+
+    Raises:
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    if client is not None:
+        _create_network(client, NETWORK, {})
+        return
+    with contextlib.closing(connect()) as own:
+        _create_network(own, NETWORK, {})
+
+
+def create_app_network(client: DockerClient, app_id: str) -> str:
+    """Create the network of an app, and return its name.
+
+    An engine has addresses for a few dozen networks only. If none are left, this removes the
+    networks of apps that have ended and tries again.
+
+    Raises:
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    name = network_name(app_id)
+    labels = {LABEL_VERSION: __version__, LABEL_APP_ID: app_id}
+    try:
+        _create_network(client, name, labels)
+    except EngineError as e:
+        if "address pool" not in str(e) or not _remove_unused_networks(client):
+            raise
+        _create_network(client, name, labels)
+    return name
+
+
+def remove_app_networks(client: DockerClient, app_id: str) -> None:
+    """Remove the networks of an app, if it has any.
+
+    Raises:
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    with engine_errors(f"list the networks of {app_id}"):
+        networks = client.api.networks(filters={"label": f"{LABEL_APP_ID}={app_id}"})
+    for network in networks:
+        with ignoring(404):
+            _remove_network(client, str(network["Id"]))
+
+
+def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> None:
+    for attempt in range(_CREATE_ATTEMPTS):
+        try:
+            with ignoring(409), engine_errors(f"create the network {name}"):
+                client.api.create_network(
+                    name, driver="bridge", check_duplicate=True, labels=labels
+                )
+            return
+        except EngineError as e:
+            # The firewall service, or another engine, is rewriting the firewall rules: try again.
+            if "iptables failed" not in str(e) or attempt + 1 == _CREATE_ATTEMPTS:
+                raise
+            time.sleep(_PAUSE)
+
+
+def _remove_network(client: DockerClient, network: str) -> None:
+    with engine_errors(f"remove the network {network}"):
+        client.api.remove_network(network)
+
+
+def _remove_unused_networks(client: DockerClient) -> int:
+    """Remove the networks of apps whose containers have all ended; return how many were removed."""
+    running: dict[str, bool] = {}
+    for summary in list_containers(client):
+        app_id = summary["Labels"][LABEL_APP_ID]
+        running[app_id] = running.get(app_id, False) or not is_terminal(summary_state(summary))
+    with engine_errors("list networks"):
+        networks = client.api.networks(filters={"label": LABEL_APP_ID})
+    # Keep the network of an app without containers: its submission may have just begun.
+    unused = [n["Id"] for n in networks if not running.get(n["Labels"][LABEL_APP_ID], True)]
+    return sum(_remove_unused_network(client, network) for network in unused)
+
+
+def _remove_unused_network(client: DockerClient, network: str) -> bool:
+    """Remove a network; return False if the engine refuses, or containers still use the network."""
+    for _ in range(_REMOVE_ATTEMPTS):
+        try:
+            _remove_network(client, network)
+        except EngineError as e:
+            if e.status != 403:
+                return False
+            time.sleep(_PAUSE)  # A container that has just ended leaves the network a moment later.
+        else:
+            return True
+    return False

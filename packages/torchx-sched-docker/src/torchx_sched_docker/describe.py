@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from docker.client import DockerClient
+from docker.models.containers import Container
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.times import datetime_of
@@ -21,10 +24,6 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse
-
-if TYPE_CHECKING:
-    from docker.client import DockerClient
-    from docker.models.containers import Container
 
 
 def inspect(client: DockerClient, summaries: Sequence[Mapping[str, Any]]) -> list[Container]:

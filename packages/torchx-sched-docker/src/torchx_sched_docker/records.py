@@ -11,7 +11,8 @@ import io
 import posixpath
 import tarfile
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING
+
+from docker.client import DockerClient
 
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.records import REPORTS, JobRecord
@@ -21,9 +22,6 @@ from torchx_sched_docker.attempts import RECORD
 from torchx_sched_docker.client import engine_errors, ignoring
 from torchx_sched_docker.labels import LABEL_APP_ID
 from torchx_specs.model.status import AppState, ReplicaStatus, is_terminal
-
-if TYPE_CHECKING:
-    from docker.client import DockerClient
 
 # The longest record that is read, in bytes, because the program could write to it.
 _LONGEST = 1 << 24

@@ -82,7 +82,7 @@ class DockerContainer:
 
     image: str
     command: list[str]
-    kwargs: dict[str, object]
+    kwargs: dict[str, Any]
 
 
 @dataclass

@@ -10,7 +10,6 @@ dry run does not load it.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -30,15 +29,14 @@ from torchx_sched_docker.client import (
     in_parallel,
     list_containers,
 )
+from torchx_sched_docker.client import ensure_network as ensure_network
 from torchx_sched_docker.client import has_docker as has_docker
-from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_REQUEUE
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
-from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.request import (
     GRACE,
@@ -86,6 +84,11 @@ if TYPE_CHECKING:
 
 Opts = DockerOpts
 
+# The events of a container after which its app is described again.
+_CHANGES = ["start", "die", "oom", "pause", "unpause", "rename", "destroy"]
+# How long wait() takes if the engine does not answer, in seconds.
+_PAUSE = 0.5
+
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
     """Return a scheduler; ``kwargs`` has parameters of other schedulers and is ignored."""
@@ -130,7 +133,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # Defaults for subclasses whose __init__ does not call DockerScheduler.__init__.
     _client: DockerClient | None = None
     _owns_client: bool = True
-    _connecting: ClassVar[threading.Lock] = threading.Lock()
     #: When each app was last described, in seconds since 1970.
     _described_at: Mapping[str, float] = MappingProxyType({})
     #: When the engine stopped answering, as a time of time.monotonic(); None if it answers.
@@ -143,17 +145,15 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     @property
     def _docker_client(self) -> DockerClient:
-        with self._connecting:
-            if self._client is None:
-                self._client = connect()
-            return self._client
+        # Threads may create two clients: that contacts no engine, and the last one is kept.
+        client = self._client = self._client or connect()
+        return client
 
     def close(self) -> None:
         """Close the connection to the engine; apps continue."""
         super().close()
         if self._owns_client:
-            with self._connecting:
-                client, self._client = self._client, None
+            client, self._client = self._client, None
             if client is not None:
                 client.close()
 
@@ -244,12 +244,31 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app has changed since the last :meth:`describe`.
 
+        If the engine does not answer, return after a short pause, so that the caller polls again.
+
         Raises:
             BackendError: The engine refuses the request.
         """
         closing = closing_of(self)
         since = self._described_at.get(app_id, time.time())
-        wait_for_event(self._docker_client, app_id, since, timeout, closing)
+        until = None if timeout is None else f"{time.time() + timeout:.3f}"
+        filters = {"type": "container", "label": f"{LABEL_APP_ID}={app_id}", "event": _CHANGES}
+        api = self._docker_client.api
+        try:
+            with engine_errors(f"wait for {app_id}"):
+                events = api.events(since=f"{since:.3f}", until=until, filters=filters)
+
+                def close() -> None:
+                    with contextlib.suppress(Exception):  # closed by both threads, or over SSH
+                        events.close()
+
+                with contextlib.ExitStack() as stack:
+                    stack.callback(close)
+                    stack.enter_context(closing.calling(close))
+                    next(events, None)
+        except NoEngineError:
+            if not closing.is_set():
+                time.sleep(_PAUSE if timeout is None else min(timeout, _PAUSE))
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:

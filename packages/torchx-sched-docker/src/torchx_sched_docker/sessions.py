@@ -14,8 +14,7 @@ from docker.utils.socket import frames_iter
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff
-from torchx_kit.sessions.marks import MARK, signal_command
-from torchx_kit.sessions.ports import connect, refused, relay, relay_command
+from torchx_kit.sessions.ports import MARK, connect, refused, relay, relay_command, signal_command
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.api import Stream

@@ -36,6 +36,15 @@ DONE_SUFFIX = "_done"
 #: has ended, and those of containers whose program, a shell script, cannot be run.
 FINAL = (0, 126, 127, 128)
 
+# An app runs while one of its replicas runs, and has ended when all of them have.
+_APP_STATES = (
+    AppState.RUNNING,
+    AppState.SUBMITTED,
+    AppState.PENDING,
+    AppState.UNKNOWN,
+    AppState.CANCELLED,
+    AppState.FAILED,
+)
 _EXIT_CODE = re.compile(r"\((\d+)\)")
 _NOT_RUNNING = frozenset({"created", "exited", "dead", "removing"})
 
@@ -67,21 +76,9 @@ def replica_state(
 
 
 def app_state(replicas: Iterable[AppState]) -> AppState:
-    """Return the state of an app from the states of its replicas.
-
-    After all replicas have ended, the app is CANCELLED if one replica is, else FAILED if one is,
-    else SUCCEEDED. Before, the app is RUNNING if one replica is; otherwise it has the lowest state
-    (as a number) of the replicas that have not ended.
-    """
-    states = list(replicas)
-    if all(map(is_terminal, states)):
-        for state in (AppState.CANCELLED, AppState.FAILED):
-            if state in states:
-                return state
-        return AppState.SUCCEEDED
-    if AppState.RUNNING in states:
-        return AppState.RUNNING
-    return min(state for state in states if not is_terminal(state))
+    """Return the state of an app: the first of :data:`_APP_STATES` that one of its replicas has."""
+    found = set(replicas)
+    return next((state for state in _APP_STATES if state in found), AppState.SUCCEEDED)
 
 
 def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

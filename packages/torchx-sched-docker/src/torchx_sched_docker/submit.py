@@ -7,28 +7,26 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
+from docker.client import DockerClient
 from docker.models.containers import ContainerCollection
 
 from torchx_kit.images.transfers import pull_image
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import (
+    create_app_network,
     engine_errors,
     ignoring,
     in_parallel,
     list_containers,
+    remove_app_networks,
 )
 from torchx_sched_docker.labels import LABEL_REQUEUE
-from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.records import open_record, remove_records
 from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.request_checks import variable_problems
-
-if TYPE_CHECKING:
-    from docker.client import DockerClient
 
 
 def start(
@@ -65,7 +63,7 @@ def start(
             announce(job.app_id)
             ids = in_parallel(lambda container: _create(client, container, network), job.containers)
             network.result()
-        if any(LABEL_REQUEUE in _labels(container) for container in job.containers):
+        if any(LABEL_REQUEUE in (one.kwargs.get("labels") or {}) for one in job.containers):
             open_record(client, ids[0])
         # The first replica starts before the others, which may resolve its host name.
         in_parallel(lambda identity: _start(client, identity), ids[:1])
@@ -88,9 +86,8 @@ def with_secrets(job: DockerJob) -> DockerJob:
         RequestError: A secret is missing, is not protected from other users, or cannot be sent to
             the engine (for example, it is not UTF-8).
     """
-    environments: list[Any] = [c.kwargs.get("environment") or {} for c in job.containers]
-    mappings = [env for env in environments if isinstance(env, dict)]
-    secrets = resolve_secrets(mappings)
+    environments = [c.kwargs.get("environment") or {} for c in job.containers]
+    secrets = resolve_secrets(env for env in environments if isinstance(env, dict))
     if not secrets:
         return job
     containers = []
@@ -126,7 +123,7 @@ def _find_new_volumes(client: DockerClient, job: DockerJob) -> set[str]:
     """Return the app's volumes that do not exist yet; the engine will create them."""
     named = set()
     for container in job.containers:
-        mounts: Any = container.kwargs.get("mounts") or ()
+        mounts = container.kwargs.get("mounts") or ()
         named |= {str(mount["Source"]) for mount in mounts if mount["Type"] == "volume"}
     if not named:
         return named
@@ -152,7 +149,7 @@ def _create(client: DockerClient, container: DockerContainer, network: Future[No
 
 
 def _create_once(client: DockerClient, container: DockerContainer) -> str:
-    kwargs: dict[str, Any] = dict(container.kwargs)
+    kwargs = dict(container.kwargs)
     network, hostname = kwargs.get("network"), kwargs.get("hostname")
     with engine_errors(f"create the container {kwargs.get('name', '')}"):
         if network and hostname and "networking_config" not in kwargs:
@@ -166,11 +163,6 @@ def _create_once(client: DockerClient, container: DockerContainer) -> str:
 def _start(client: DockerClient, container: str) -> None:
     with engine_errors(f"start the container {container}"):
         client.api.start(container)
-
-
-def _labels(container: DockerContainer) -> dict[str, str]:
-    labels: Any = container.kwargs.get("labels")
-    return labels or {}
 
 
 class _ContainersWithoutInspect(ContainerCollection):  # type: ignore[misc]

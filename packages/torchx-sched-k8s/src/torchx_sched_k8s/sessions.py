@@ -21,8 +21,7 @@ import websocket
 from kubernetes.stream import ws_client
 
 from torchx_kit.names.ids import random_id
-from torchx_kit.sessions.marks import MARK, signal_command
-from torchx_kit.sessions.ports import bridge, refused
+from torchx_kit.sessions.ports import MARK, bridge, refused, signal_command
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import refusal
 from torchx_sched_k8s.cluster.labels import CORE, object_path

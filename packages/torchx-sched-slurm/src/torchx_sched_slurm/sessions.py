@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.names.ids import random_id
 from torchx_kit.role_checks import check_replica
-from torchx_kit.sessions.marks import signal_command
-from torchx_kit.sessions.ports import connect, relay, relay_command
+from torchx_kit.sessions.ports import connect, relay, relay_command, signal_command
 from torchx_kit.sessions.process import ProcessSession, environment_without
 from torchx_sched_slurm.job_files.records import SlurmRecord
 from torchx_sched_slurm.jobs import SlurmJob, cluster_options, expand_nodes

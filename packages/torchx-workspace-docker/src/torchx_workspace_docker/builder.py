@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
-from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.file_options import add_file_options, file_options
+from torchx_kit.workspace import FileDigests, WorkspaceFile, tree_digest, workspace_files
+from torchx_kit.workspace.builder import (
+    BuilderOutput,
+    Built,
+    BuiltReference,
+    WorkspaceBuilder,
+    add_file_options,
+    file_options,
+)
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Workspace
-from torchx_workspace_docker.plan import Plan
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-    from torchx_kit.workspace import WorkspaceFile
 
 #: The ignore files; if rules of both match a path, the last file decides.
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
@@ -29,6 +34,35 @@ _DEFAULT_MAX_MB = 2048
 _MB = 1 << 20
 #: How many of the largest folders the error for a large workspace lists.
 _NAMED_FOLDERS = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The contents of a planned image; :meth:`DockerBuilder.plan` returns them for the build.
+
+    Args:
+        base: The image that the workspace is added to.
+        files: The files of the workspace, ordered by path.
+        tree: The digest of all files together (:func:`torchx_kit.workspace.tree_digest`).
+        has_dockerfile: Whether the workspace has a ``Dockerfile.torchx``.
+        digests: Cache of the digests of the single files.
+    """
+
+    base: str
+    files: tuple[WorkspaceFile, ...]
+    tree: str
+    has_dockerfile: bool
+    digests: FileDigests = field(default_factory=FileDigests, compare=False, repr=False)
+
+
+def check_unchanged(plan: Plan) -> None:
+    """Check that the workspace has not changed since it was planned.
+
+    Raises:
+        WorkspaceError: The workspace has changed.
+    """
+    if tree_digest(plan.files, plan.digests) != plan.tree:
+        raise WorkspaceError("the workspace has changed since it was planned; submit again")
 
 
 class DockerBuilder(WorkspaceBuilder):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
 from torchx_specs.errors import RequestError, one_line
@@ -49,7 +48,6 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     LABEL_VERSION: str = LABEL_VERSION
 
     _workspace_docker_client: DockerClient | None = None
-    _connecting: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self, *args: Any, docker_client: DockerClient | None = None, **kwargs: Any
@@ -59,10 +57,8 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
     @property
     def _docker_client(self) -> DockerClient:
-        with self._connecting:
-            if self._workspace_docker_client is None:
-                self._workspace_docker_client = connect()
-            return self._workspace_docker_client
+        client = self._workspace_docker_client = self._workspace_docker_client or connect()
+        return client
 
     def workspace_opts(self) -> runopts:
         """Return the options of :class:`DockerBuilder`, such as ``image_repo`` and ``quiet``."""

@@ -5,7 +5,6 @@ The format is specified in https://github.com/opencontainers/image-spec/blob/mai
 
 from __future__ import annotations
 
-import copy
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,23 +46,19 @@ def patched_config(
             inputs give equal bytes.
         labels: More labels of the image.
     """
-    config = copy.deepcopy(dict(base))
-    run = dict(config.get("config") or {})
-    run["Labels"] = {
-        **(run.get("Labels") or {}),
-        LABEL_VERSION: __version__,
-        LABEL_BASE: base_digest,
-        **(labels or {}),
+    run = base.get("config") or {}
+    rootfs = base.get("rootfs") or {"type": "layers"}
+    own = {LABEL_VERSION: __version__, LABEL_BASE: base_digest, **(labels or {})}
+    config = {
+        **base,
+        "config": {**run, "Labels": {**(run.get("Labels") or {}), **own}},
+        "created": created,
+        "rootfs": {**rootfs, "diff_ids": [*(rootfs.get("diff_ids") or []), *diff_ids]},
+        "history": [
+            *(base.get("history") or []),
+            *({"created": created, "created_by": CREATED_BY} for _ in diff_ids),
+        ],
     }
-    config["config"] = run
-    config["created"] = created
-    rootfs = dict(config.get("rootfs") or {"type": "layers", "diff_ids": []})
-    rootfs["diff_ids"] = [*(rootfs.get("diff_ids") or []), *diff_ids]
-    config["rootfs"] = rootfs
-    config["history"] = [
-        *(config.get("history") or []),
-        *({"created": created, "created_by": CREATED_BY} for _ in diff_ids),
-    ]
     for transient in ("container", "container_config", "id", "parent"):
         config.pop(transient, None)
     return config

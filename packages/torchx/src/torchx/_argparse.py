@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torchx._legacy_linter import TorchXArgumentHelpFormatter
-from torchx._legacy_types import get_argparse_param_type
+from torchx.util.types import get_argparse_param_type
 from torchx_specs.components import materialize
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.components.signature import signature_of

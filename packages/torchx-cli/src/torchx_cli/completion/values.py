@@ -27,7 +27,7 @@ def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: 
 def complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return the profiles of the configuration files."""
     from torchx_runner.config.api import read_configs
-    from torchx_runner.config.profiles import profile_names
+    from torchx_runner.config.files import profile_names
 
     return _starting(incomplete, profile_names(read_configs(profile="")))
 

@@ -115,7 +115,7 @@ def warn_of_secrets(data: Any) -> None:
     """
     if not is_terminal(sys.stderr):
         return
-    from torchx_runner.submissions.app_changes import flattened
+    from torchx_runner.submissions.changes import flattened
 
     plain = to_plain_data(data)
     shown = flattened(masked(plain))

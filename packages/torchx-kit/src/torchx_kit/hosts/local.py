@@ -61,4 +61,5 @@ class LocalHost(Host):
         from torchx_kit.logs.file_logs import Tail, follow_files
 
         tail = Tail(is_finished, watch, check_every, partial=partial, closing=closing)
-        return follow_files(paths, tail, last)
+        begins = None if last is None else self.request("last_lines", list(paths), last)
+        return follow_files(paths, tail, begins)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import translated_errors
@@ -16,7 +16,6 @@ from torchx_specs.errors import BackendError, TorchXError, one_line
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
-    from docker.api.client import APIClient
     from docker.client import DockerClient
 
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -43,29 +42,26 @@ class EngineError(BackendError):
 def connect(timeout: float) -> DockerClient:
     """Return a client of the engine at ``DOCKER_HOST``, or of this machine's engine.
 
+    The client contacts the engine with its first request.
+
     Args:
         timeout: How long one response of the engine may take, in seconds.
 
     Raises:
         ImportError: The docker library is not installed.
-        NoEngineError: The engine does not answer.
-        EngineError: The engine refuses the query of its API version.
+        NoEngineError: ``DOCKER_HOST`` or another variable is not valid.
     """
-    from docker.client import from_env
+    from torchx_kit.images.lazy_client import lazy_client
 
     with engine_errors("reach the Docker Engine"):
-        client: DockerClient = from_env(timeout=timeout, version=_api_version(timeout))
-        return client
+        return lazy_client(timeout)
 
 
 def has_docker() -> bool:
     """Return True if a Docker Engine answers."""
     try:
-        client = connect(_PING_TIMEOUT)
-        try:
+        with closing(connect(_PING_TIMEOUT)) as client:
             return bool(client.ping())
-        finally:
-            client.close()
     except Exception:
         return False
 
@@ -147,33 +143,3 @@ def _reason(error: BaseException) -> str:
 def engine_address() -> str:
     """Return the address of the Docker Engine, without a password."""
     return masked_text(os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS)
-
-
-def _api_version(timeout: float) -> str:
-    """Return the API version of an engine on a Unix socket.
-
-    For another address or an unknown version, return "auto": then the library queries the version.
-    """
-    if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
-        return "auto"
-    from docker.client import from_env
-    from docker.constants import MINIMUM_DOCKER_API_VERSION
-
-    # from_env makes no request if it gets a version.
-    client = from_env(timeout=timeout, version=MINIMUM_DOCKER_API_VERSION)
-    try:
-        return ping_version(client.api, timeout) or "auto"
-    finally:
-        client.close()
-
-
-def ping_version(api: APIClient, timeout: float) -> str | None:
-    """Return the engine's API version from the response to ``/_ping``; None if it is missing.
-
-    The docker library itself would query ``/version``, which is slow: the engine runs two programs
-    to answer that query.
-    """
-    version: str | None = api.get(f"{api.base_url}/_ping", timeout=timeout).headers.get(
-        "Api-Version"
-    )
-    return version

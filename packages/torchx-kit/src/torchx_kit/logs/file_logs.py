@@ -19,7 +19,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torchx_kit.logs.lines import compile_regex, filter_regex
-from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream
 from torchx_specs.schedulers.log_items import PartialLine
@@ -71,6 +70,7 @@ class Tail:
         attempts: Returns where each attempt after the first one begins, in bytes. A line such as
             ``--- attempt 2 ---`` is yielded there. A position must be returned before the attempt
             writes. With ``regex``, the function is not called.
+        must_exist: Whether it is an error if the file of an ended log does not exist.
     """
 
     is_finished: Callable[[], bool]
@@ -81,6 +81,7 @@ class Tail:
     closing: Closing | None = None
     rest: Callable[[], Iterator[Iterable[str]]] | None = None
     attempts: Callable[[], Sequence[int]] | None = None
+    must_exist: bool = False
 
 
 def log_lines(
@@ -134,7 +135,7 @@ class FileLog(Iterator[str]):
     Args:
         path: The log file.
         regex: Only lines in which this regular expression is found; None for all lines.
-        tail: How to follow the log; None does not follow it.
+        tail: How to follow the log; None reads the lines that it has now.
         window: Limits the log to the lines written between two times; None for all lines.
         last: How many of the existing lines are returned, counted from the end; None for all.
         begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
@@ -149,7 +150,9 @@ class FileLog(Iterator[str]):
         last: int | None = None,
         begin: int = 0,
     ) -> None:
-        if tail is not None and regex is not None:
+        # The present lines of a log are read as if nothing more would be written.
+        tail = tail or Tail(lambda: True, must_exist=True)
+        if regex is not None:
             tail = replace(tail, partial=False, attempts=None)
         self.path = path
         self.regex = regex
@@ -162,9 +165,7 @@ class FileLog(Iterator[str]):
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:
             # A generator of this object would form a reference cycle, which keeps the file open.
-            log = copy.copy(self)
-            blocks = log._existing_blocks() if self.tail is None else log._followed_blocks()
-            self._lines = chain.from_iterable(blocks)
+            self._lines = chain.from_iterable(copy.copy(self)._blocks())
         return self._lines
 
     def __next__(self) -> str:
@@ -174,34 +175,13 @@ class FileLog(Iterator[str]):
         """Return the lines in which ``regex`` is found; all lines if ``regex`` is None."""
         return lines if self.regex is None else filter_regex(self.regex, lines)
 
-    def _followed_blocks(self) -> Iterator[Iterable[str]]:
+    def _blocks(self) -> Iterator[Iterable[str]]:
         from torchx_kit.logs.following import follow_all
 
         for _, block in follow_all([(None, self)]):
             if isinstance(block, Exception):
                 raise block
             yield block
-
-    def _existing_blocks(self) -> Iterator[Iterable[str]]:
-        from torchx_kit.logs.log_file import LogFile
-
-        window = self.window
-        begin = self.begin if window is None else window.begin()
-        if begin is None:
-            return
-        log = LogFile(self.path)
-        try:
-            if not log.open(begin):
-                raise missing_log(self.path)
-            end = None if window is None else window.end()
-            if self.last is not None:
-                end = log.skip_to_last(self.last, end)
-            yield from map(self.matching, log.read_lines(end))
-            yield from map(self.matching, log.read_incomplete_line())
-        except OSError as e:
-            raise unreadable_log(self.path, e) from e
-        finally:
-            log.close()
 
 
 def file_log_blocks(
@@ -217,19 +197,13 @@ def file_log_blocks(
         A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
-    if should_tail:
-        from torchx_kit.logs.following import follow_all
+    from torchx_kit.logs.following import follow_all
 
+    if should_tail:
         yield from follow_all(logs)
         return
-
-    from torchx_specs.schedulers.parallel_logs import line_blocks
-
-    for key, log in logs:
-        if isinstance(log, Exception):
-            yield key, log
-        else:
-            yield from ((key, block) for block in line_blocks(log))
+    for pair in logs:
+        yield from follow_all([pair])
 
 
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
@@ -268,44 +242,24 @@ def stream_files(base: str, stream: Stream) -> list[str]:
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
-def follow_files(paths: Iterable[str], tail: Tail, last: int | None = None) -> Iterator[str]:
+def follow_files(
+    paths: Sequence[str], tail: Tail, begins: Sequence[int] | None = None
+) -> Iterator[str]:
     """Return an iterator of the lines of one or more log files as they are written.
 
     Args:
         paths: The files.
         tail: How to follow the files.
-        last: How many existing lines to return, counted from the end, as if the files were joined
-            in the order of ``paths``; None for all.
+        begins: Position of the first line to read of each file, in bytes; None for 0.
 
     Raises:
         BackendError: While reading: a file cannot be read.
     """
-    paths = list(paths)
-    begins = [0] * len(paths) if last is None else _last_lines_of_files(paths, last)
+    begins = begins or [0] * len(paths)
     logs = [
         FileLog(path, None, tail, begin=begin) for path, begin in zip(paths, begins, strict=True)
     ]
     return logs[0] if len(logs) == 1 else merged(logs)
-
-
-def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
-    """Return, for each file, the position in bytes where its part of the last lines begins."""
-    from torchx_kit.logs.log_file import find_last_lines
-
-    begins = [0] * len(paths)
-    for i in reversed(range(len(paths))):
-        try:
-            fd = open_regular(paths[i], os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # the file is created later
-        except OSError as e:
-            raise unreadable_log(paths[i], e) from e
-        try:
-            begins[i], count = find_last_lines(fd, last, 0, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
-        last -= count
-    return begins
 
 
 def missing_log(path: str) -> BackendError:

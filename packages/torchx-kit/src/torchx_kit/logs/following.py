@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.file_logs import FileLog, Key, missing_log, unreadable_log
 from torchx_kit.logs.lines import attempt_mark
-from torchx_kit.logs.log_file import LogFile
-from torchx_kit.logs.pieces import PIECE_SECONDS, SourceLines
+from torchx_kit.logs.log_file import PIECE_SECONDS, LogFile, SourceLines
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing
@@ -45,8 +44,8 @@ def follow_all(
 
     Args:
         logs: Keys and their logs. Each pair is taken from the iterable only when its log is about
-            to be read. Several logs may have the same key. Each log must have a ``tail``, and must
-            not have been read before. An exception in place of a log is yielded unchanged.
+            to be read. Several logs may have the same key. A log must not have been read before. An
+            exception in place of a log is yielded unchanged.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in
@@ -171,7 +170,7 @@ class Followed:
     """The state of a followed log.
 
     Args:
-        log: The log, which must have a ``tail``.
+        log: The log.
 
     Attributes:
         log: The log.
@@ -180,14 +179,9 @@ class Followed:
         has_ended: True once nothing more will be written to the log, or to its window.
         is_over: True once the log has ended and every line was read.
         must_check_end: Whether the next read has to call ``tail.is_finished``.
-
-    Raises:
-        ValueError: The log has no ``tail``.
     """
 
     def __init__(self, log: FileLog) -> None:
-        if log.tail is None:
-            raise ValueError(f"{log.path} cannot be followed: log_lines was called without a tail")
         self.log = log
         self.tail = tail = log.tail
         self.file = LogFile(log.path)
@@ -241,10 +235,11 @@ class Followed:
             size = file.size() if window else None
             limit = window.end() if window else None
             last, self._last = self._last, None
+            stop = size if limit is None else limit
             if begin is not None and file.open(begin):
                 if last is not None:
-                    file.skip_to_last(last, size if limit is None else limit)
-                for block in self._read_attempts(size if limit is None else limit):
+                    stop = file.skip_to_last(last, stop)
+                for block in self._read_attempts(stop):
                     has_new = True
                     yield block
                 if file.was_replaced():
@@ -253,6 +248,8 @@ class Followed:
                     file.close()
                     self._begin = 0
                     continue
+            elif begin is not None and has_ended and tail.must_exist:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.log.path)
             if has_ended or (limit is not None and file.position >= limit):
                 for block in file.read_incomplete_line():
                     yield self._unshown(block)

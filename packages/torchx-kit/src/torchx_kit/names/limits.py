@@ -47,11 +47,8 @@ class NameRule(NamedTuple):
 
     def accepts(self, name: str) -> bool:
         """Return True if ``name`` is valid unchanged."""
-        return self.length(name) <= self.max_length and _patterns(self)[0].match(name) is not None
-
-    def length(self, name: str) -> int:
-        """Return the length of a name in the unit of ``max_length``."""
-        return len(name.encode("utf-8", "surrogatepass")) if self.in_bytes else len(name)
+        length = len(name.encode("utf-8", "surrogatepass")) if self.in_bytes else len(name)
+        return length <= self.max_length and _patterns(self)[0].match(name) is not None
 
     def within(self, max_length: int) -> NameRule:
         """Return the same rule with another ``max_length``."""
@@ -62,17 +59,15 @@ class NameRule(NamedTuple):
         if self.lower:
             name = name.lower()
         _, others, not_first, not_last = _patterns(self)
-        return self.trim(not_first.sub("", others.sub(self.replacement, name)), not_last)
-
-    def trim(self, name: str, not_last: re.Pattern[str] | None = None) -> str:
-        """Return ``name`` without the characters at its end that a name may not end with."""
-        return (not_last or _patterns(self)[3]).sub("", name)
+        return not_last.sub("", not_first.sub("", others.sub(self.replacement, name)))
 
     def cut(self, name: str, length: int) -> str:
-        """Return the beginning of ``name`` whose :meth:`length` is at most ``length``."""
-        if not self.in_bytes:
-            return name[:length]
-        return name.encode("utf-8", "surrogatepass")[:length].decode("utf-8", "ignore")
+        """Return the longest valid beginning of a clean name; ``length`` limits it."""
+        if self.in_bytes:
+            start = name.encode("utf-8", "surrogatepass")[:length].decode("utf-8", "ignore")
+        else:
+            start = name[:length]
+        return _patterns(self)[3].sub("", start)
 
 
 @functools.cache
@@ -149,17 +144,13 @@ def fit_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
 
 
 def _tagged(cleaned: str, name: str, rule: NameRule) -> str:
-    tag = _tag(name)
+    from hashlib import blake2b
+
+    # The tag is a digest of the name as a few letters and digits.
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    tag = as_letters(int.from_bytes(digest, "big"), _TAG_LENGTH)
     room = rule.max_length - len(tag) - len(rule.replacement)
-    head = rule.trim(rule.cut(cleaned, room)) if room > 0 else ""
+    head = rule.cut(cleaned, room) if room > 0 else ""
     if not head:
         return tag[: rule.max_length]
     return f"{head}{rule.replacement}{tag}"
-
-
-def _tag(name: str) -> str:
-    """Return a digest of a name as a few letters and digits."""
-    from hashlib import blake2b
-
-    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return as_letters(int.from_bytes(digest, "big"), _TAG_LENGTH)

@@ -1,8 +1,12 @@
-"""Ports of replicas: a direct connection, or a program in the replica that connects to the port."""
+"""Ports of replicas, and signals to commands in replicas.
+
+A connection to a port is direct, or a program in the replica connects to the port.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -163,3 +167,32 @@ def _receive(ours: socket.socket, chunks: Iterable[bytes], close: Callable[[], o
     with contextlib.suppress(OSError):
         ours.shutdown(socket.SHUT_RDWR)
     ours.close()
+
+
+#: The variable that marks the processes of a session.
+MARK = "TORCHX_SESSION"
+
+# $1 is the signal's name, $2 the variable with its value. Child processes of the command inherit
+# the variable, so they get the signal, too.
+_SIGNAL = """\
+for folder in /proc/[0-9]*; do
+    if tr '\\000' '\\n' < "$folder/environ" 2> /dev/null | grep -qxF -e "$2"; then
+        kill -s "$1" "${folder#/proc/}" 2> /dev/null
+    fi
+done
+exit 0
+"""
+
+
+def signal_command(value: str, number: int) -> list[str]:
+    """Return a command that sends a signal to the processes of a session.
+
+    The ids of processes in a container are unknown on this machine. So the processes of a session
+    have an environment variable with a random value, by which the command finds them.
+
+    Args:
+        value: Value of the variable :data:`MARK` in the processes of the session.
+        number: Number of the signal.
+    """
+    name = signal.Signals(number).name.removeprefix("SIG")
+    return ["sh", "-c", _SIGNAL, "sh", name, f"{MARK}={value}"]

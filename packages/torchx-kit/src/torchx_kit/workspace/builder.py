@@ -134,3 +134,25 @@ class WorkspaceBuilder(ABC):
             WorkspaceError: The push failed.
         """
         return built
+
+
+def add_file_options(opts: runopts) -> None:
+    """Add the options ``follow_links`` and ``gitignore``."""
+    opts.add(
+        "follow_links",
+        type_=bool,
+        default=False,
+        help="upload the files that symbolic links outside of the workspace lead to; otherwise such"
+        " links are refused",
+    )
+    opts.add(
+        "gitignore",
+        type_=bool,
+        default=False,
+        help="leave out the files that Git ignores (.gitignore)",
+    )
+
+
+def file_options(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+    """Return the values of these options, as keyword arguments of :func:`workspace_files`."""
+    return {name: bool(cfg.get(name)) for name in ("follow_links", "gitignore")}

@@ -8,7 +8,6 @@ than :data:`RACY_SECONDS` when it was read (git does the same).
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -17,10 +16,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from torchx_kit.atomic_files import write_atomically
-from torchx_kit.home import home_path
+from torchx_kit.cache_files import read_cached, write_cached
 from torchx_kit.logs.regular_files import open_regular
-from torchx_kit.trust import open_trusted
 from torchx_kit.workspace.walk import read_error
 from torchx_specs.errors import WorkspaceError
 
@@ -37,10 +34,10 @@ MAX_FILES = 200_000
 #: The largest number of workspaces with a cache; the oldest caches are deleted.
 MAX_WORKSPACES = 64
 
-_HEADER = b"torchx file digests 1\n"
-_SHA256 = 32
+_KIND = "digests"
 _STAT_KEY = struct.Struct("<QQQqq")
-_RECORD = _STAT_KEY.size + _SHA256
+# The status of a file, and the SHA-256 of its content.
+_RECORD = _STAT_KEY.size + 32
 _CHUNK = 1 << 20
 #: Several threads read the files if they have at least this many bytes, in total and on average.
 _MIN_PARALLEL_TOTAL = 8 << 20
@@ -50,27 +47,25 @@ _MIN_PARALLEL_AVERAGE = 512 << 10
 class FileDigests:
     """The digests of a workspace's files, with a cache.
 
-    Only :meth:`save` writes the cache file, and replaces it as a whole, so that any number of
-    processes may use it at the same time. A cache file that other users may write is ignored.
+    Only :meth:`save` writes the cache, and replaces it as a whole, so that any number of processes
+    may use it at the same time.
 
     Args:
-        path: The path of the cache file; None keeps the digests in memory only.
+        key: Identifies the cache in :mod:`torchx_kit.cache_files`; empty keeps the digests in
+            memory only.
     """
 
-    def __init__(self, path: str | None = None) -> None:
-        self._path = path
-        self._known = _read_cache(path) if path else {}
+    def __init__(self, key: str = "") -> None:
+        self._key = key
+        self._known = _read_cache(key) if key else {}
         self._used: dict[bytes, bytes] = {}
         self._changed = False
 
     @classmethod
     def for_workspace(cls, workspace: Workspace) -> FileDigests:
         """Return the digests cached for a workspace, in ``$TORCHX_HOME/cache/digests``."""
-        import hashlib
-
         sources = sorted(os.path.abspath(os.path.expanduser(s)) for s in workspace.projects)
-        name = hashlib.sha256("\0".join(sources).encode("utf-8", "surrogateescape")).hexdigest()
-        return cls(home_path("cache", "digests", name[:32]))
+        return cls("\0".join(sources))
 
     def digests(self, entries: Sequence[WorkspaceFile]) -> list[bytes]:
         """Return the SHA-256 of each file's content, empty bytes for a link.
@@ -129,22 +124,16 @@ class FileDigests:
         return found
 
     def save(self) -> None:
-        """Write the digests that were queried with this object to the cache file.
+        """Write the digests that were queried with this object to the cache.
 
         If the folder is not writable, the cache stays unchanged without an error.
         """
-        import hashlib
-
-        if self._path is None or not self._changed:
+        if not self._key or not self._changed:
             return
         kept = itertools.islice(self._used.items(), MAX_FILES)
-        body = b"".join(key + digest for key, digest in kept)
-        folder = os.path.dirname(self._path)
-        with contextlib.suppress(OSError):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            write_atomically(self._path, _HEADER + hashlib.sha256(body).digest() + body)
-            self._changed = False
-            _delete_oldest(folder)
+        data = b"".join(key + digest for key, digest in kept)
+        write_cached(_KIND, self._key, data, MAX_WORKSPACES)
+        self._changed = False
 
 
 def read_chunks(file: IO[bytes] | FileIO, left: int) -> Iterator[bytes]:
@@ -185,29 +174,10 @@ def stat_key(status: os.stat_result) -> bytes:
     )
 
 
-def _read_cache(path: str) -> dict[bytes, bytes]:
-    """Return the digests in a cache file; none if it is damaged or another user may write it."""
-    import hashlib
-
-    try:
-        with open_trusted(path) as file:
-            data = file.read()
-    except OSError:
-        return {}
-    start = len(_HEADER) + _SHA256
-    body = data[start:]
-    whole = _HEADER + hashlib.sha256(body).digest()
-    if data[:start] != whole or len(body) % _RECORD:
-        return {}
+def _read_cache(key: str) -> dict[bytes, bytes]:
+    data = read_cached(_KIND, key)
     middle = _STAT_KEY.size
     return {
-        body[at : at + middle]: body[at + middle : at + _RECORD]
-        for at in range(0, len(body), _RECORD)
+        data[at : at + middle]: data[at + middle : at + _RECORD]
+        for at in range(0, len(data), _RECORD)
     }
-
-
-def _delete_oldest(folder: str) -> None:
-    with os.scandir(folder) as scan:
-        found = [(entry.stat().st_mtime, entry.path) for entry in scan]
-    for _, path in sorted(found)[:-MAX_WORKSPACES]:
-        os.unlink(path)

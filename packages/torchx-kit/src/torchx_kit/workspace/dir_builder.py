@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.progress import Step
-from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.file_options import add_file_options, file_options
+from torchx_kit.workspace.builder import (
+    BuilderOutput,
+    Built,
+    BuiltReference,
+    WorkspaceBuilder,
+    add_file_options,
+    file_options,
+)
 from torchx_kit.workspace.ignore import IgnoreRules
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
@@ -218,6 +225,8 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
     Raises:
         WorkspaceError: A file cannot be read or written.
     """
+    from concurrent.futures import ThreadPoolExecutor  # start-up does not load it
+
     files = list(files)
     parents = {entry.path.rpartition("/")[0] for entry in files}
     for parent in sorted(parents - {""}):
@@ -226,25 +235,16 @@ def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = F
         except OSError as e:
             raise WorkspaceError(f"cannot write {folder}/{parent}: {e.strerror or e}") from None
     batches = [files[at : at + _BATCH] for at in range(0, len(files), _BATCH)]
-    with Step(f"copying the workspace to {folder}", len(files), "files") as step:
-        if len(batches) < 2:
-            for batch in batches:
-                _copy_batch(batch, folder, hard_links, step)
-            return
-        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            calls = [pool.submit(_copy_batch, b, folder, hard_links, step) for b in batches]
-            try:
-                wait(calls, return_when=FIRST_EXCEPTION)
-            finally:
-                pool.shutdown(cancel_futures=True)
-    for call in calls:
-        if not call.cancelled():
-            call.result()
+    with (
+        Step(f"copying the workspace to {folder}", len(files), "files") as step,
+        ThreadPoolExecutor(_THREADS) as pool,
+    ):
+        for copied in pool.map(partial(_copy_batch, folder, hard_links), batches):
+            step.advance(copied)
 
 
-def _copy_batch(batch: Sequence[WorkspaceFile], folder: str, hard_links: bool, step: Step) -> None:
+def _copy_batch(folder: str, hard_links: bool, batch: Sequence[WorkspaceFile]) -> int:
+    """Copy some files, and return their number."""
     for entry in batch:
         target = f"{folder}/{entry.path}"
         try:
@@ -254,7 +254,7 @@ def _copy_batch(batch: Sequence[WorkspaceFile], folder: str, hard_links: bool, s
                 _write(entry, target)
         except OSError as e:
             raise WorkspaceError(f"cannot write {target}: {e.strerror or e}") from None
-    step.advance(len(batch))
+    return len(batch)
 
 
 def _hard_link(entry: WorkspaceFile, target: str) -> bool:

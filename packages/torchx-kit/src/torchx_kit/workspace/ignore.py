@@ -18,10 +18,11 @@ rule includes them. ``Dockerfile.torchx`` is never excluded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from torchx_kit.text.globs import Glob
 from torchx_specs.workspace.excluded_names import is_excluded
 
 TORCHX_IGNORE = ".torchxignore"
@@ -30,6 +31,43 @@ TORCHX_DOCKERFILE = "Dockerfile.torchx"
 _NEVER_IGNORED = frozenset({".", TORCHX_DOCKERFILE})
 
 _WITHIN_FOLDER = "[^/]"
+
+# Stars, a question mark, a set of characters such as `[!a-z]`, or another character.
+_TOKEN = re.compile(r"\*+|\?|\[(?:!.|[^!])[^\]]*\]|.", re.DOTALL)
+
+
+class Glob:
+    """A pattern of :mod:`fnmatch`, in which ``**/`` matches any number of folders.
+
+    Args:
+        pattern: The pattern.
+        wildcard: The regular expression for ``?`` and for each character that ``*`` matches. ``**``
+            matches any characters.
+    """
+
+    __slots__ = ("matches",)
+
+    def __init__(self, pattern: str, wildcard: str = ".") -> None:
+        parts = re.split(r"(?:(?<=/)|\A)(?:\*\*/)+", pattern)
+        text = "(?:.*/)?".join(
+            "".join(_translate(item, wildcard) for item in _TOKEN.findall(part)) for part in parts
+        )
+        #: Called with a path; the result is true if the pattern matches the whole path.
+        self.matches: Callable[[str], object] = re.compile(f"(?s:{text})\\Z").match
+
+
+def _translate(item: str, wildcard: str) -> str:
+    """Return the regular expression for one item of a pattern."""
+    if item == "?":
+        return wildcard
+    if item == "*":
+        return f"{wildcard}*"
+    if item.startswith("**"):
+        return ".*"
+    if len(item) > 1:
+        # fnmatch knows the rules of sets; it returns the expression as (?s:EXPRESSION)\Z.
+        return fnmatch.translate(item)[len("(?s:") : -len(r")\Z")]
+    return re.escape(item)
 
 
 class Rule:
@@ -40,7 +78,9 @@ class Rule:
     def __init__(self, pattern: str, reincludes: bool) -> None:
         self.reincludes = reincludes
         self.folders_only = len(pattern) > 1 and pattern.endswith("/")
-        pattern = _without_dot_slash(pattern).strip("/") or pattern
+        while pattern.startswith("./"):
+            pattern = pattern[2:]
+        pattern = pattern.strip("/") or pattern
         #: Called with a path; the result is true if the pattern matches.
         self.matches = Glob(pattern).matches
         folders = pattern.split("/")[:-1] if reincludes else []
@@ -162,9 +202,3 @@ class IgnoreRules:
             if not self.may_include_below(folder, verdict):
                 return True
         return self.verdict(path, False, verdict, defaults).ignored
-
-
-def _without_dot_slash(pattern: str) -> str:
-    while pattern.startswith("./"):
-        pattern = pattern[2:]
-    return pattern

@@ -109,7 +109,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         if not role.workspace:
             return
         kind = str(cfg.get("workspace_type") or self.default_workspace_type)
-        base = _base_image(role)
+        base = base_image(role)
         key = (kind, base, role.workspace)
         if key not in build_cache:
             try:
@@ -221,20 +221,15 @@ def _install_command(name: str) -> str:
 def load_builder(name: str) -> WorkspaceBuilder:
     """Return a new builder.
 
+    Args:
+        name: The name of an installed builder.
+
     Raises:
-        RequestError: No builder has this name.
         PluginError: The plugin cannot be loaded or returns another type, or several plugins use
             the name.
     """
     record = get_manager().workspaces().find(name)
-    if record is None:
-        if name != "dir":
-            installed = _installed_names()
-            raise RequestError(
-                f"no workspace builder is named '{name}';{nearest(name, installed)} builders:"
-                f" {', '.join(installed)}"
-            )
-        # No plugin replaces the builder of torchx-kit.
+    if record is None:  # no plugin replaces the builder of torchx-kit
         from torchx_kit.workspace.dir_builder import DirBuilder
 
         return DirBuilder()
@@ -261,7 +256,7 @@ def planned_build(role: Role) -> Mapping[str, str] | None:
     return planned if {"type", "base"} <= planned.keys() else None
 
 
-def _base_image(role: Role) -> str:
+def base_image(role: Role) -> str:
     """Return the image that a build adds the workspace to: the role's image before any build."""
     planned = planned_build(role)
     return role.image if planned is None else planned["base"]

@@ -15,10 +15,9 @@ from torchx_kit.workspace.walk import (
     is_local,
     read_error,
     read_ignore_rules,
-    walk_fsspec,
-    walk_local,
+    walk,
 )
-from torchx_specs.errors import WorkspaceError
+from torchx_specs.errors import WorkspaceError, one_line
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 #: The mode of files on file systems without modes.
 _DEFAULT_MODE = 0o644
 _LINK_MODE = 0o777
+# The setting prevents Git from starting a program that the repository's configuration names.
+_LIST = "git -c core.fsmonitor=false ls-files -z --others --ignored --exclude-standard --directory"
 
 
 class WorkspaceFile(NamedTuple):
@@ -125,9 +126,7 @@ def workspace_files(
         else:
             rules = read_ignore_rules(fs, root, ignore_name) + (last_rules or IgnoreRules())
             if gitignore and fs is None:
-                from torchx_kit.workspace.git_ignored import git_ignored
-
-                rules = git_ignored(root) + rules
+                rules = _git_ignored(root) + rules
             if not prefix:
                 root_rules = rules
             if fs is None:
@@ -143,6 +142,31 @@ def workspace_files(
     if root_rules and len(workspace.projects) > 1:
         paths = [path for path in paths if not root_rules.ignores(path, defaults=False)]
     return [found[path] for path in paths]
+
+
+def _git_ignored(root: str) -> IgnoreRules:
+    """Return rules that exclude the files below ``root`` that Git ignores.
+
+    All ``.gitignore`` files of the repository apply, and the user's settings of Git. Files that Git
+    tracks are not excluded.
+
+    Args:
+        root: A folder of this machine, in a Git repository.
+
+    Raises:
+        WorkspaceError: Git is not installed, or the folder is not in a repository.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(_LIST.split(), cwd=root, capture_output=True, check=False)
+    except OSError as e:
+        raise WorkspaceError(f"option gitignore: cannot run git: {e.strerror or e}") from None
+    if done.returncode:
+        problem = one_line(done.stderr)
+        raise WorkspaceError(f"option gitignore: git cannot list the files of {root}: {problem}")
+    paths = os.fsdecode(done.stdout).split("\0")
+    return IgnoreRules(excluded=frozenset(path.rstrip("/") for path in paths if path))
 
 
 def tree_digest(files: Iterable[WorkspaceFile], digests: FileDigests | None = None) -> str:
@@ -270,7 +294,7 @@ def _local_files(
     root: str, rules: IgnoreRules, follow_links: bool, left_out: list[str]
 ) -> Iterator[WorkspaceFile]:
     real_root = os.path.realpath(root)
-    for _, relative, _, entries in walk_local(root, rules, left_out):
+    for _, relative, _, entries in walk(None, root, rules, left_out):
         prefix = f"{relative}/" if relative else ""
         for name, entry in entries.items():
             path = prefix + name
@@ -343,7 +367,7 @@ def _regular_file(path: str, source: str, status: os.stat_result) -> WorkspaceFi
 def _fsspec_files(
     fs: AbstractFileSystem, root: str, rules: IgnoreRules, left_out: list[str]
 ) -> Iterator[WorkspaceFile]:
-    for _, relative, _, files in walk_fsspec(fs, root, rules, left_out):
+    for _, relative, _, files in walk(fs, root, rules, left_out):
         for name, info in files.items():
             if info["type"] == "file":
                 yield _fsspec_file(f"{relative}/{name}" if relative else name, fs, info)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
@@ -16,8 +16,6 @@ from torchx_specs.workspace.excluded_names import is_excluded
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-T = TypeVar("T")
 
 #: The largest size of an ignore file, in bytes.
 _MAX_IGNORE_FILE = 1 << 20
@@ -47,12 +45,11 @@ def walk_workspace(
     """
     rules = read_ignore_rules(fs, path, ignore_name)
     left_out: list[str] = []
-    if is_local(fs):
-        for folder, _, folders, entries in walk_local(path, rules, left_out):
-            yield folder, folders, {name: fs.info(entry) for name, entry in entries.items()}
-    else:
-        for folder, _, folders, files in walk_fsspec(fs, path, rules, left_out):
-            yield folder, folders, files
+    is_ours = is_local(fs)
+    for folder, _, folders, files in walk(None if is_ours else fs, path, rules, left_out):
+        if is_ours:
+            files = {name: fs.info(entry) for name, entry in files.items()}
+        yield folder, folders, files
     warn_left_out(left_out)
 
 
@@ -89,15 +86,16 @@ def read_ignore_rules(
     return rules
 
 
-def walk_local(
-    root: str, rules: IgnoreRules, left_out: list[str]
-) -> Iterator[tuple[str, str, list[str], dict[str, os.DirEntry[str]]]]:
-    """Walk a folder of this machine.
+def walk(
+    fs: AbstractFileSystem | None, root: str, rules: IgnoreRules, left_out: list[str]
+) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
+    """Walk a folder.
 
-    The files to which this process writes its standard output and errors are omitted, unless a rule
-    includes them: they change while the workspace is read.
+    On this machine, the files to which this process writes its standard output and errors are
+    omitted, unless a rule includes them: they change while the workspace is read.
 
     Args:
+        fs: An fsspec file system; None for this machine.
         root: The folder.
         rules: The rules that exclude files.
         left_out: A list to which the walk adds the paths, relative to ``root``, of the files that
@@ -105,66 +103,15 @@ def walk_local(
 
     Yields:
         A folder, its path relative to ``root`` (empty for the root), the names of the subfolders
-        that the walk enters, and the other entries by name, except the excluded ones. All are
-        ordered by name.
+        that the walk enters, and the other entries by name, except the excluded ones: entries of
+        :func:`os.scandir`, or fsspec's details. All are ordered by name.
 
     Raises:
         WorkspaceError: A folder cannot be read.
     """
-
-    def listing(folder: str) -> list[tuple[str, bool, str, os.DirEntry[str]]]:
-        with os.scandir(folder) as scan:
-            return [(e.name, e.is_dir(follow_symlinks=False), e.path, e) for e in scan]
-
-    return _walk(root, rules, left_out, listing, os.path.realpath(root), _output_files())
-
-
-def walk_fsspec(
-    fs: AbstractFileSystem, root: str, rules: IgnoreRules, left_out: list[str]
-) -> Iterator[tuple[str, str, list[str], dict[str, dict[str, Any]]]]:
-    """Walk a folder of any file system, as :func:`walk_local` does.
-
-    Args:
-        fs: The file system.
-        root: The folder, on ``fs``.
-        rules: The rules that exclude files.
-        left_out: A list to which the walk adds the paths, relative to ``root``, of the files that
-            it omits because they look like secrets.
-
-    Yields:
-        The items of :func:`walk_local`, but with fsspec's details in place of the entries.
-
-    Raises:
-        WorkspaceError: A folder cannot be listed.
-    """
-
-    def listing(folder: str) -> Iterator[tuple[str, bool, str, dict[str, Any]]]:
-        for info in fs.ls(folder, detail=True):
-            source = str(info["name"]).rstrip("/")
-            if source.strip("/") != folder.strip("/"):  # the marker of the folder in object stores
-                yield source.rpartition("/")[2], info["type"] == "directory", source, info
-
-    return _walk(root, rules, left_out, listing, root, None)
-
-
-def _walk(
-    root: str,
-    rules: IgnoreRules,
-    left_out: list[str],
-    listing: Callable[[str], Iterable[tuple[str, bool, str, T]]],
-    real_root: str,
-    outputs: set[tuple[int, int]] | None,
-) -> Iterator[tuple[str, str, list[str], dict[str, T]]]:
-    """Walk a folder; see :func:`walk_local`.
-
-    Args:
-        root: The folder.
-        rules: As for :func:`walk_local`.
-        left_out: As for :func:`walk_local`.
-        listing: Returns name, whether it is a folder, path and details of each entry of a folder.
-        real_root: The path of the folder without symbolic links.
-        outputs: The files that this process writes; None on another file system.
-    """
+    is_ours = fs is None
+    outputs = _output_files() if is_ours else set()
+    real_root = os.path.realpath(root) if is_ours else root
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
     has_rules = bool(rules)
     # The workspace may be a private folder.
@@ -172,10 +119,11 @@ def _walk(
     while pending:
         folder, relative, verdict = pending.pop()
         folders: list[str] = []
-        files: dict[str, T] = {}
+        files: dict[str, Any] = {}
         below: list[tuple[str, str, Verdict]] = []
         try:
-            entries = sorted(listing(folder), key=itemgetter(0))
+            listing = _entries(folder) if fs is None else _fsspec_entries(fs, folder)
+            entries = sorted(listing, key=itemgetter(0))
         except OSError as e:
             raise read_error(folder, e) from None
         for name, is_folder, source, details in entries:
@@ -193,13 +141,26 @@ def _walk(
                 continue
             # Only a rule that matches the file itself includes a secret.
             elif own_verdict is verdict and looks_secret(
-                f"{above}/{path}", "" if outputs is None else source
+                f"{above}/{path}", source if is_ours else ""
             ):
                 left_out.append(path)
             elif not (outputs and own_verdict is verdict and _is_one_of(details, outputs)):
                 files[name] = details
         yield folder, relative, folders, files
         pending += reversed(below)
+
+
+def _entries(folder: str) -> Iterable[tuple[str, bool, str, Any]]:
+    """Return name, whether it is a folder, path and details of each entry of a folder."""
+    with os.scandir(folder) as scan:
+        return [(e.name, e.is_dir(follow_symlinks=False), e.path, e) for e in scan]
+
+
+def _fsspec_entries(fs: AbstractFileSystem, folder: str) -> Iterable[tuple[str, bool, str, Any]]:
+    for info in fs.ls(folder, detail=True):
+        source = str(info["name"]).rstrip("/")
+        if source.strip("/") != folder.strip("/"):  # the marker of the folder in object stores
+            yield source.rpartition("/")[2], info["type"] == "directory", source, info
 
 
 def is_local(fs: AbstractFileSystem) -> bool:

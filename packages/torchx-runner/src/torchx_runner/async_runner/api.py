@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from torchx_runner.api import Runner, get_runner, sweep_module
-from torchx_runner.async_runner.iteration import iterate
-from torchx_runner.async_runner.waits import Waits
-from torchx_runner.wait_for_state import FIRST_PAUSE
+from torchx_runner.wait_for_state import FIRST_PAUSE, WaitTimeoutError, has_reached
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus
-from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.closing import ClosedError, Closing, closing_of
 from torchx_specs.schedulers.older import features_of
 
 if TYPE_CHECKING:
@@ -36,10 +43,14 @@ R = TypeVar("R")
 DEFAULT_THREADS = 8
 #: The longest pause between two polls of a scheduler that can watch apps, in seconds.
 _WATCHED_PAUSE = 1.0
-# Each pause between two queries of a sweep is longer than the previous one by this factor, up to
-# the longest pause, in seconds.
+#: If there are at least this many waits, list the scheduler's apps first, to query fewer of them.
+LIST_FROM = 16
+# Each pause between two polls is longer than the previous one by this factor.
 _GROWTH = 1.5
+# The longest pause between two queries of a sweep, in seconds.
 _LONGEST_SWEEP_PAUSE = 2.0
+# The thread of an iterator stops reading while this many items wait for the coroutine.
+_MAX_BUFFERED = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -287,15 +298,8 @@ class AsyncRunner:
         backend = await self._call(functools.partial(self.runner.scheduler, name))
         if features_of(backend).watch:
             wait_interval = min(wait_interval, _WATCHED_PAUSE)
-        waits = self._waits.get(name)
-        if waits is None:
-            waits = self._waits[name] = Waits(self.status, functools.partial(self._states, name))
+        waits = self._waits.setdefault(name, Waits(self, name))
         return await waits.wait(app_handle, until, wait_interval, timeout, closing_of(backend))
-
-    async def _states(self, scheduler: str) -> dict[AppHandle, AppState]:
-        """Return the states of the apps that a scheduler lists, by handle."""
-        apps = await self.list(scheduler)
-        return {make_app_handle(scheduler, self.name(), app.app_id): app.state for app in apps}
 
     def log_lines(
         self, app_handle: AppHandle, role_name: str, k: int = 0, **options: Any
@@ -384,3 +388,150 @@ async def _finish(coroutine: Coroutine[Any, Any, None]) -> None:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             continue
+
+
+async def iterate(make: Callable[[], Iterable[R]]) -> AsyncIterator[R]:
+    """Yield the items of an iterator that a thread reads.
+
+    The thread is a daemon. If the coroutine stops early, the thread ends at the next item.
+
+    Args:
+        make: Returns the iterator; called in the thread.
+
+    Raises:
+        Exception: The exception of ``make`` or of the iterator.
+    """
+    loop = asyncio.get_running_loop()
+    # Items in tuples, and last the error that ended the iterator, or None.
+    found: asyncio.Queue[tuple[R] | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(_MAX_BUFFERED)
+    stopped = threading.Event()
+
+    def read() -> None:
+        error: BaseException | None = None
+        try:
+            for item in make():
+                room.acquire()
+                if stopped.is_set():
+                    break
+                loop.call_soon_threadsafe(found.put_nowait, (item,))
+        except BaseException as e:
+            error = e
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
+            loop.call_soon_threadsafe(found.put_nowait, error)
+
+    threading.Thread(target=read, name="torchx async log", daemon=True).start()
+    try:
+        while isinstance(item := await found.get(), tuple):
+            yield item[0]
+            room.release()
+        if item is not None:
+            raise item
+    finally:
+        stopped.set()
+        room.release()
+
+
+class Waits:
+    """The waits for the apps of one scheduler: no wait has a thread, and one list serves all waits.
+
+    Args:
+        runner: The runner of the apps.
+        scheduler: Name of the scheduler.
+    """
+
+    def __init__(self, runner: AsyncRunner, scheduler: str) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
+        self._waits: set[asyncio.Future[None]] = set()
+        self._listing: asyncio.Task[dict[AppHandle, AppState]] | None = None
+        self._listed_at = 0.0
+
+    async def wait(
+        self,
+        handle: AppHandle,
+        until: AppState | None,
+        longest: float,
+        timeout: float | None,
+        closing: Closing,
+    ) -> AppStatus | None:
+        """Wait until an app has ended or reached a state; return its status, or None if missing.
+
+        Args:
+            handle: The app.
+            until: A state at which to return early; None waits for the end.
+            longest: The longest pause between two polls, in seconds.
+            timeout: How long to wait, in seconds; None means without a limit.
+            closing: Ends the wait when the scheduler is closed.
+
+        Raises:
+            WaitTimeoutError: The timeout expired.
+            ClosedError: The scheduler was closed.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        closed: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not closed.done():
+                closed.set_result(None)
+
+        def close() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
+                loop.call_soon_threadsafe(end)
+
+        self._waits.add(closed)
+        try:
+            with closing.calling(close):
+                pause = FIRST_PAUSE
+                while True:
+                    is_closed = closed.done()
+                    is_late = deadline is not None and loop.time() >= deadline
+                    listed = None if is_closed or is_late else (await self._listed()).get(handle)
+                    if listed is None or has_reached(listed, until):
+                        status = await self._runner.status(handle)
+                        if status is None or has_reached(status.state, until):
+                            return status
+                        if is_closed:
+                            raise ClosedError()
+                        if is_late:
+                            raise WaitTimeoutError(handle, timeout or 0, status)
+                    # All waits with the same pause end it at the same time, so that they use one
+                    # list of apps.
+                    due = loop.time() // pause * pause + pause
+                    due = due if deadline is None else min(due, deadline)
+                    await asyncio.wait({closed}, timeout=max(due - loop.time(), 0))
+                    if closed.cancelled():
+                        raise asyncio.CancelledError
+                    pause = min(pause * _GROWTH, longest)
+        finally:
+            self._waits.discard(closed)
+
+    def close(self) -> None:
+        """Cancel all waits."""
+        for future in (*self._waits, self._listing):
+            if future is not None:
+                future.cancel()
+
+    async def _listed(self) -> dict[AppHandle, AppState]:
+        """Return the states of the listed apps; an empty dictionary if there are few waits.
+
+        Apps that are not listed are queried one by one, because a scheduler may fail to list its
+        apps, or list only some of them.
+        """
+        if len(self._waits) < LIST_FROM:
+            return {}
+        age = asyncio.get_running_loop().time() - self._listed_at
+        if self._listing is None or (self._listing.done() and age > FIRST_PAUSE):
+            self._listing = asyncio.create_task(self._list())
+        return await asyncio.shield(self._listing)
+
+    async def _list(self) -> dict[AppHandle, AppState]:
+        scheduler, session = self._scheduler, self._runner.name()
+        try:
+            apps = await self._runner.list(scheduler)
+        except Exception:
+            return {}
+        finally:
+            self._listed_at = asyncio.get_running_loop().time()
+        return {make_app_handle(scheduler, session, app.app_id): app.state for app in apps}

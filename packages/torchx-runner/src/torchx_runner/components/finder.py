@@ -459,12 +459,26 @@ def module_relname(module: ModuleType, relative_to: ModuleType) -> str:
 
 
 def get_builtin_source(name: str, validators: Validators = None) -> str:
-    """Return the source of a component with its imports, as a template for a new component.
+    """Return the source of a component, preceded by its module's imports, as a template.
 
     Raises:
         ComponentError: No component has the name, the component breaks the rules for components, or
             its source is not available.
     """
-    from torchx_runner.components.source import source_of
+    import ast
+    import inspect
 
-    return source_of(get_component(name, validators).fn)
+    target: Any = inspect.unwrap(get_component(name, validators).fn)
+    try:
+        body = inspect.getsource(target)
+        file_lines, _ = inspect.findsource(target)
+    except (OSError, TypeError) as e:
+        raise ComponentError(f"the source of {target.__name__} is not available: {e}") from None
+    text = "".join(file_lines)
+    imports = []
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            imports.append(ast.get_source_segment(text, node) or "")
+        elif getattr(node, "name", None) == target.__name__:
+            break
+    return "\n".join([*imports, "", "", body]) if imports else body

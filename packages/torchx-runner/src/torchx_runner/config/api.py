@@ -62,10 +62,11 @@ from torchx_runner.config.files import (
     ConfigFile,
     distrust_config,
     escape,
+    layers,
     parse_config,
     read_config,
+    split_section,
 )
-from torchx_runner.config.profiles import layers, split_section
 from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 

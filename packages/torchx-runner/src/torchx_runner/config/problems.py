@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_runner.config import api as config
-from torchx_runner.config.files import ConfigFile, read_config
-from torchx_runner.config.profiles import profile_layer, profile_names, split_section
+from torchx_runner.config.files import (
+    ConfigFile,
+    profile_layer,
+    profile_names,
+    read_config,
+    split_section,
+)
 from torchx_runner.config.resources import PREFIX, check_section
 from torchx_specs.errors import ConfigError, TorchXError, nearest
 from torchx_specs.plugins.manager import get_manager

@@ -46,6 +46,10 @@ _written = itertools.count()
 _MAX_COMMAND = 4000
 # The time in nanoseconds, a part of the app's id, and a random number.
 _FILE = re.compile(r"\d{20}-.*-[0-9a-f]{8}\.json\Z")
+# Set inside of a hook of Git, and then name the hook's repository instead of the folder's.
+_REPOSITORY_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
+# How long Git may take in a folder, which may be on a network. In seconds.
+_GIT_SECONDS = 10.0
 # At the end of the name of an image or folder; with a number if a job has changed the folder.
 _DIGEST = re.compile(r"([0-9a-f]{12,64})(?:-\d+)?\Z")
 
@@ -194,8 +198,6 @@ def _remove(path: str) -> None:
 
 
 def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
-    from torchx_runner.submissions.git_commit import checked_out_commit
-
     app, workspace = run_input.app, run_input.workspace
     if isinstance(workspace, str):
         workspace = Workspace.from_str(workspace)
@@ -217,6 +219,37 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "component": call.component if call else "",
         "arguments": list(call.arguments) if call else [],
     }
+
+
+def checked_out_commit(folder: str) -> str | None:
+    """Return the commit that is checked out in a folder or in one of its parents.
+
+    The result is the same if files have uncommitted changes.
+
+    Args:
+        folder: Any folder.
+
+    Returns:
+        The commit, or None if Git is not installed or does not answer, the folder is not in a
+        repository of this user, or the repository has no commit.
+    """
+    import subprocess
+
+    command = ["git", "-C", folder, "rev-parse", "--verify", "--quiet", "HEAD"]
+    environment = {k: v for k, v in os.environ.items() if k not in _REPOSITORY_VARIABLES}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
 
 
 def _common_entry(name: str, cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.workspace.mixin import base_image
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_runner.submissions.journal import Submission
-    from torchx_specs.model.app import AppDef, Role
+    from torchx_specs.model.app import AppDef
 
 
 def use_recorded_code(
@@ -33,7 +33,7 @@ def use_recorded_code(
     deleted: dict[str, None] = {}
     for role in app.roles if scheduler == submission.scheduler else ():
         build = submission.builds.get(role.name)
-        if build is None or _base_image(role) != build["base"]:
+        if build is None or base_image(role) != build["base"]:
             continue
         image = build["image"]
         if "@" not in scheduler and os.path.isabs(image) and not os.path.isdir(image):
@@ -57,11 +57,3 @@ def use_recorded_code(
     if deleted:
         texts.append(f"{', '.join(deleted)} was deleted")
     return workspace, "; ".join(texts)
-
-
-def _base_image(role: Role) -> str:
-    """Return the image before a build, which the role may have from an earlier submission."""
-    build = role.metadata.get(METADATA_KEY)
-    if isinstance(build, Mapping) and build.get("image") == role.image:
-        return str(build.get("base"))
-    return role.image

@@ -8,15 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 from urllib.parse import urlsplit
+
+from docker.client import DockerClient
 
 from torchx_sched_docker.logs import relay
 from torchx_sched_docker.logs.container_log import STDOUT, ContainerLog, split_frames
 from torchx_sched_docker.logs.open_lines import OpenLines
-
-if TYPE_CHECKING:
-    from docker.client import DockerClient
 
 _CHUNK = 1 << 16
 # How many lines and pieces of output may wait for the consumer before their readers pause.

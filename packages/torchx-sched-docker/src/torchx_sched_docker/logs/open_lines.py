@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from torchx_kit.logs.pieces import PIECE_SECONDS, whole_length
+from torchx_kit.logs.log_file import PIECE_SECONDS, whole_length
 from torchx_specs.schedulers.log_items import PartialLine
 
 

@@ -17,6 +17,7 @@ from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
 from torchx_workspace_docker.archive import tar_chunks
 from torchx_workspace_docker.build_cache import remember
+from torchx_workspace_docker.builder import Plan, check_unchanged
 from torchx_workspace_docker.engine.client import (
     connect,
     engine_errors,
@@ -25,8 +26,7 @@ from torchx_workspace_docker.engine.client import (
     read_events,
     registry_login,
 )
-from torchx_workspace_docker.engine.load import load_image
-from torchx_workspace_docker.engine.previous import plan_increment, workspace_key
+from torchx_workspace_docker.engine.load import load_image, plan_increment, workspace_key
 from torchx_workspace_docker.image_config import (
     LABEL_BASE,
     LABEL_VERSION,
@@ -34,7 +34,6 @@ from torchx_workspace_docker.image_config import (
     working_folder,
 )
 from torchx_workspace_docker.layer import disk_errors, temporary_folder
-from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.references import short_name
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from torchx_kit.images import engine
 from torchx_kit.images.engine import find_image as find_image
 from torchx_specs.errors import BackendError, WorkspaceError, one_line
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry.credentials import credentials_for
-from torchx_workspace_docker.registry.ecr import is_ecr
+from torchx_workspace_docker.registry.credentials import credentials_for, is_ecr
 
 if TYPE_CHECKING:
     from docker.client import DockerClient

@@ -21,7 +21,7 @@ from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_workspace_docker.build_cache import used_at
 from torchx_workspace_docker.engine.client import connect, engine_errors, find_image
-from torchx_workspace_docker.engine.previous import layers_of
+from torchx_workspace_docker.engine.load import layers_of
 from torchx_workspace_docker.image_config import CREATED_BY, LABEL_BASE, LABEL_WORKSPACE
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from torchx_specs.errors import WorkspaceError, one_line
 from torchx_specs.options.run_options import CfgVal
 from torchx_workspace_docker.archive import tar_size
 from torchx_workspace_docker.build_cache import recall, remember
+from torchx_workspace_docker.builder import Plan, check_unchanged
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import (
     LAYER_FORMAT,
@@ -27,7 +28,6 @@ from torchx_workspace_docker.layer import (
     split_into_layers,
     temporary_folder,
 )
-from torchx_workspace_docker.plan import Plan, check_unchanged
 from torchx_workspace_docker.references import Reference, short_name
 from torchx_workspace_docker.registry.client import Repository
 from torchx_workspace_docker.registry.connection import Connection

@@ -13,9 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from urllib3.exceptions import HTTPError
 
-from torchx_workspace_docker.registry.authorization import Scopes
-from torchx_workspace_docker.registry.connection import Connection
-from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
+from torchx_workspace_docker.registry.connection import Connection, Scopes
 from torchx_workspace_docker.registry.manifests import (
     INDEX_TYPES,
     MANIFEST_TYPES,
@@ -23,7 +21,12 @@ from torchx_workspace_docker.registry.manifests import (
     parse_config,
     sha256,
 )
-from torchx_workspace_docker.registry.transport import Response
+from torchx_workspace_docker.registry.transport import (
+    RefusalError,
+    RegistryError,
+    Response,
+    unreachable,
+)
 
 _BLOCK = 1 << 20
 #: The HTTP statuses after which an upload begins again with the first byte.

@@ -1,13 +1,21 @@
-"""HTTP requests to a registry, with or without TLS, with authorization and retries."""
+"""HTTP requests to a registry, with or without TLS, with authorization and retries.
+
+Authorization is Basic authentication, or a token for repositories. The token protocol is defined in
+https://distribution.github.io/distribution/spec/auth/token/ and
+https://distribution.github.io/distribution/spec/auth/oauth/.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
+from urllib.request import parse_http_list, parse_keqv_list
 
 import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
@@ -15,14 +23,16 @@ from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
 from torchx_specs.errors import one_line
 from torchx_workspace_docker.references import Reference, is_loopback
 from torchx_workspace_docker.registry import transport
-from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
-from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
+from torchx_workspace_docker.registry.credentials import Credentials, credentials_for
 from torchx_workspace_docker.registry.transport import (
     Body,
+    RefusalError,
+    RegistryError,
     Response,
     Transport,
     checked_url,
     origin,
+    unreachable,
 )
 
 #: The largest number of attempts of a request.
@@ -38,6 +48,12 @@ _CERTIFICATE_ALERTS = (
     "UNKNOWN_CA",
     "CERTIFICATE_UNKNOWN",
 )
+
+#: A token becomes the value of a header, so it must not contain spaces or line ends.
+_VALID_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+#: The scopes of a request's token, such as ``repository:jobs/image:pull``.
+Scopes = tuple[str, ...]
 
 T = TypeVar("T")
 
@@ -66,15 +82,21 @@ class Connection:
         # The schemes to try. HTTP is the first one for a registry of this machine, because a failed
         # TLS handshake takes longer than a failed request.
         self._schemes = ["http", "https"] if is_local else ["https", "http"]
-        is_insecure = insecure or is_local
+        self._is_insecure = insecure or is_local
         # The scheme of the registry; empty while it is unknown.
-        self._scheme = "" if is_insecure else "https"
+        self._scheme = "" if self._is_insecure else "https"
         self._own = Transport(self._host)
         # Other servers, such as the token service, never get the client certificate, and their
         # certificates are verified.
         self._others = Transport()
         self._sleep = sleep
-        self._authorizer = Authorizer(self.registry, is_insecure)
+        # The values of the header Authorization: of Basic authentication, and the tokens by scopes.
+        self._basic = ""
+        self._tokens: dict[Scopes, str] = {}
+
+    @cached_property
+    def _credentials(self) -> Credentials | None:
+        return credentials_for(self.registry)
 
     def retry(self, call: Callable[[], T]) -> T:
         """Call a function, and repeat that while the registry is busy or does not answer.
@@ -125,7 +147,7 @@ class Connection:
                 all_headers = dict(headers or {})
                 # An upload may lead to another server's storage, which must not see the
                 # credentials.
-                authorization = self._authorizer.header(scopes)
+                authorization = self._tokens.get(scopes) or self._basic
                 if authorization and self._is_own(target):
                     all_headers["Authorization"] = authorization
                 response = self._send(method, target, body=body, headers=all_headers, stream=stream)
@@ -133,7 +155,7 @@ class Connection:
                 if response.status != 401 or is_authorized or not self._is_own(response.url):
                     break
                 challenge = response.headers.get("WWW-Authenticate", "")
-                self._authorizer.authorize(challenge, scopes, response.url, self._send)
+                self._authorize(challenge, scopes, response.url)
         except HTTPError as e:
             if any(f"_ALERT_{alert}" in str(e) for alert in _CERTIFICATE_ALERTS):
                 raise RegistryError(
@@ -211,6 +233,83 @@ class Connection:
             url = target
         raise RegistryError(f"{url:.200} redirects more than {_MAX_REDIRECTS} times")
 
+    def _authorize(self, challenge: str, scopes: Scopes, url: str) -> None:
+        """Obtain the header that the registry requires.
+
+        Args:
+            challenge: The header ``WWW-Authenticate`` of the registry's response.
+            scopes: The scopes that the request needs.
+            url: The URL whose response had the challenge.
+
+        Raises:
+            RegistryError: There are no credentials, they are not accepted, or the challenge or the
+                token is not valid.
+            WorkspaceError: The credentials cannot be read.
+        """
+        scheme, _, rest = challenge.partition(" ")
+        if scheme.lower() == "basic":
+            if self._credentials is None:
+                raise RegistryError(
+                    f"the registry {self.registry} requires credentials;"
+                    f" run: docker login {self.registry}"
+                )
+            self._basic = self._credentials.header
+            return
+        parameters = parse_keqv_list(
+            [item for item in parse_http_list(rest) if "=" in item and not item.endswith("=")]
+        )
+        if scheme.lower() != "bearer" or "realm" not in parameters:
+            raise RegistryError(
+                f"the registry {self.registry} requires an unknown kind of authentication:"
+                f" '{challenge:.200}'"
+            )
+        is_insecure = self._is_insecure and origin(url)[0] != "https"
+        token = self._request_token(parameters, scopes, is_insecure)
+        self._tokens[scopes] = f"Bearer {token}"
+
+    def _request_token(
+        self, parameters: Mapping[str, str], scopes: Scopes, is_insecure: bool
+    ) -> str:
+        realm, service = parameters["realm"], parameters.get("service", "")
+        scheme, host, _ = origin(realm)
+        # A registry on this machine may be reached without TLS, but must not direct the credentials
+        # to another machine without TLS.
+        leaves_machine = is_loopback(self.registry) and not is_loopback(host)
+        if scheme != "https" and (not is_insecure or leaves_machine):
+            raise RegistryError(
+                f"the registry {self.registry} requires credentials to be sent without TLS,"
+                f" to {realm}"
+            )
+        credentials = self._credentials
+        try:
+            if credentials is not None and not credentials.user:
+                form = {
+                    "grant_type": "refresh_token",
+                    "client_id": "torchx",
+                    "refresh_token": credentials.secret,
+                    "service": service,
+                    "scope": " ".join(scopes),
+                }
+                form_type = {"Content-Type": "application/x-www-form-urlencoded"}
+                # No redirect of POST is followed, so no other server gets the token.
+                response = self._send(
+                    "POST", realm, body=urlencode(form).encode(), headers=form_type
+                )
+            else:
+                headers = {"Authorization": credentials.header} if credentials else {}
+                query = urlencode([("service", service), *(("scope", s) for s in scopes)])
+                separator = "&" if urlsplit(realm).query else "?"
+                response = self._send("GET", f"{realm}{separator}{query}", headers=headers)
+        except HTTPError as e:
+            raise unreachable(self.registry, f"token from {realm}", e) from e
+        if response.status != 200:
+            user = f"the credentials of '{credentials.user}'" if credentials else "anonymous access"
+            raise RefusalError(
+                f"the registry {self.registry} does not accept {user} for {' '.join(scopes)}"
+                f" ({realm} answers {response.status}); run: docker login {self.registry}"
+            )
+        return _token(response.data, realm)
+
     def _refused(self, request: str, response: Response) -> RegistryError:
         """Return the error for a request that the registry refused.
 
@@ -220,9 +319,12 @@ class Connection:
         """
         status = response.status
         if status in (401, 403):
+            reason = "there are no credentials"
+            if self._credentials is not None:
+                reason = f"the credentials of '{self._credentials.user}' do not allow it"
             return RefusalError(
-                f"the registry {self.registry} refuses {request} ({status}):"
-                f" {self._authorizer.explain_refusal()}"
+                f"the registry {self.registry} refuses {request} ({status}): {reason};"
+                f" run: docker login {self.registry}"
             )
         message = f"the registry {self.registry} answers {status} to {request}"
         is_busy = status == 429 or status >= 500
@@ -249,3 +351,14 @@ def _error_text(response: Response) -> str:
     except Exception:
         return ""
     return f": {one_line(text)}"
+
+
+def _token(data: bytes, realm: str) -> str:
+    try:
+        answer: Any = json.loads(data)
+        token = answer.get("token") or answer["access_token"]
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise RegistryError(f"the response of {realm} contains no token") from None
+    if not isinstance(token, str) or not _VALID_TOKEN.fullmatch(token):
+        raise RegistryError(f"the response of {realm} contains a token that is not valid")
+    return token

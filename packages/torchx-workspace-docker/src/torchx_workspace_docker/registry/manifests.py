@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torchx_specs.schedulers.request_checks import text_problem
-from torchx_workspace_docker.registry.errors import RegistryError
+from torchx_workspace_docker.registry.transport import RegistryError
 
 T = TypeVar("T")
 
@@ -31,8 +31,6 @@ _MAX_MEDIA_TYPE = 255
 _MAX_SIZE = 1 << 50
 #: Container runtimes accept fewer layers: Docker 127, containerd about 500.
 _MAX_DESCRIPTORS = 1000
-#: The largest depth of nested objects and lists; real images need fewer than ten levels.
-_MAX_DEPTH = 64
 #: The longest path on Linux, in characters.
 _MAX_PATH = 4096
 
@@ -127,28 +125,14 @@ def sha256(data: bytes) -> str:
 def _parse_object(data: bytes, name: str, kind: str) -> dict[str, Any]:
     try:
         content: Any = json.loads(data)
-    except (ValueError, RecursionError):
+        json.dumps(content)  # the new image has the content, too
+    except ValueError:
         raise _invalid(name, kind, "it is not JSON") from None
+    except RecursionError:
+        raise _invalid(name, kind, "it has too many levels of objects and lists") from None
     if not isinstance(content, dict):
         raise _invalid(name, kind, "it is not a JSON object")
-    if _is_deeper(content, _MAX_DEPTH):
-        raise _invalid(name, kind, f"it has more than {_MAX_DEPTH} levels of objects and lists")
     return content
-
-
-def _is_deeper(value: dict[str, Any], depth: int) -> bool:
-    """Return True if a parsed JSON value has more than ``depth`` levels of objects and lists."""
-    level: list[Any] = [value]
-    for _ in range(depth):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _is_path(value: object) -> bool:

@@ -1,61 +1,42 @@
-"""Adapts the factories of plugins for older TorchX releases to the present interfaces."""
+"""Finds plugins for older TorchX releases, and adapts their factories to the present interfaces."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchx_specs.errors import PluginError
-from torchx_specs.plugins.entry_points import EntryPoint
-from torchx_specs.plugins.records import import_object
+from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+from torchx_specs.plugins.records import Origin, import_object
 
 _FACADE_COMPONENTS = "torchx.components"
 
 
-class OlderFactory:
-    """A factory that imports the object of an entry point when it is called, and calls that object.
+def older_object(ep: EntryPoint) -> Any:
+    """Return the object that an entry point names.
 
-    This is not a dataclass, because creating a dataclass slows down every start of ``torchx``.
+    Raises:
+        PluginError: The object cannot be imported.
     """
-
-    def __init__(self, entry_point: EntryPoint) -> None:
-        self.entry_point = entry_point
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash(self.entry_point)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.entry_point!r})"
-
-    def load(self) -> Any:
-        """Return the object that the entry point names.
-
-        Raises:
-            PluginError: The object cannot be imported.
-        """
-        ep = self.entry_point
-        try:
-            return import_object(ep.value)
-        except Exception as e:
-            raise PluginError(
-                f"{ep.group} '{ep.name}' of {ep.distribution} {ep.version} cannot be loaded from"
-                f" '{ep.value}': {type(e).__name__}: {e}"
-            ) from e
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.load()(*args, **kwargs)
+    try:
+        return import_object(ep.value)
+    except Exception as e:
+        raise PluginError(
+            f"{ep.group} '{ep.name}' of {ep.distribution} {ep.version} cannot be loaded from"
+            f" '{ep.value}': {type(e).__name__}: {e}"
+        ) from e
 
 
-class OlderScheduler(OlderFactory):
-    """A factory of schedulers, adapted by :func:`older_scheduler_factory`."""
+def call_older(ep: EntryPoint, *args: Any, **kwargs: Any) -> Any:
+    """Import the object that an entry point names, and call it."""
+    return older_object(ep)(*args, **kwargs)
 
-    def __call__(self, session_name: str, **params: Any) -> Any:
-        return older_scheduler_factory(self.load())(session_name, **params)
+
+def create_older_scheduler(ep: EntryPoint, session_name: str, **params: Any) -> Any:
+    """Create the scheduler of an entry point; see :func:`older_scheduler_factory`."""
+    return older_scheduler_factory(older_object(ep))(session_name, **params)
 
 
 def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +79,7 @@ def component_module(ep: EntryPoint) -> str:
     """
     module, colon, _ = ep.value.partition(":")
     if colon:
-        found = OlderFactory(ep).load()
+        found = older_object(ep)
         found = found() if callable(found) else found
         module = found if isinstance(found, str) else found.__name__
     if module == _FACADE_COMPONENTS or module.startswith(_FACADE_COMPONENTS + "."):
@@ -118,3 +99,67 @@ def read_by_plugin(path: str) -> str:
     if read is None:
         raise FileNotFoundError(path)
     return str(read(path))
+
+
+def older_entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yield the entry points of an older group, except those for objects of TorchX itself.
+
+    In older TorchX releases, a plugin's scheduler hides the built-in schedulers, so plugins
+    register the built-in schedulers again. An older release that is also installed registers its
+    own fsspec tracker.
+    """
+    if not _source_enabled(2):
+        return
+    for ep in dict.fromkeys(entry_points(group)):
+        if not _is_ours(ep):
+            yield ep
+
+
+def _is_ours(ep: EntryPoint) -> bool:
+    if ep.group == "torchx.tracker":
+        return (ep.name, ep.value) == ("fsspec", "torchx.tracker.backend.fsspec:create")
+    if ep.group != "torchx.schedulers":
+        return False
+    from torchx.schedulers._factories import DEFAULT_SCHEDULER_MODULES
+
+    return ep.value == f"{DEFAULT_SCHEDULER_MODULES.get(ep.name)}:create_scheduler"
+
+
+def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Origin]]:
+    """Yield name, factory and origin of each plugin in ``torchx_plugins.<kind>``.
+
+    Plugins whose names are also names of entry points are left out.
+
+    Raises:
+        PluginError: After the last plugin: a module could not be loaded; the message names each
+            module and its error.
+    """
+    if not _has_namespace() or not _source_enabled(1):
+        return
+    from torchx.plugins._registration import PluginType
+    from torchx.plugins._registry import registry
+
+    kind = PluginType(group)
+    from_entry_points = {ep.name for ep in entry_points(group)} if _source_enabled(2) else set()
+    for name, factory in registry().get(kind).items():
+        if name not in from_entry_points:  # older_entry_points() yields plugins of entry points
+            yield name, factory, Origin(plugin=registry().origin(kind, name))
+    if errors := registry().load_errors(kind):
+        raise PluginError("; ".join(f"{e.name or e.module}: {e.error}" for e in errors))
+
+
+def _has_namespace() -> bool:
+    # `import importlib.util` does not wait for the attribute, which another thread may still set
+    from importlib.util import find_spec
+
+    return find_spec("torchx_plugins") is not None
+
+
+def _source_enabled(bit: int) -> bool:
+    text = os.environ.get("TORCHX_PLUGINS_SOURCE", "3")
+    if text not in ("0", "1", "2", "3"):
+        raise PluginError(
+            f"TORCHX_PLUGINS_SOURCE={text}: must be 0 (none), 1 (namespace packages),"
+            " 2 (entry points) or 3 (both)"
+        )
+    return bool(int(text) & bit)

@@ -8,6 +8,7 @@ trackers, event handlers and commands, and replace the built-in ones of the same
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from torchx_specs.hookspecs import (
@@ -33,7 +34,7 @@ def _origin(ep: EntryPoint) -> Origin:
 def _older(
     group: str,
     make: type[R],
-    wrap: Callable[[EntryPoint], Callable[..., Any]] | None = None,
+    create: Callable[..., Any] | None = None,
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Iterator[R]:
     """Yield a record for each entry point of a group, then for each ``@register`` plugin.
@@ -41,18 +42,19 @@ def _older(
     Args:
         group: The entry-point group, such as ``torchx.schedulers``.
         make: The class of the records.
-        wrap: Returns the factory for an entry point; None means ``OlderFactory``.
+        create: Called with an entry point and the arguments of the factory; None means
+            ``call_older``.
         adapt: Adapts the factory of a ``@register`` plugin; None leaves the factory as it is.
 
     Raises:
         PluginError: A module of a ``torchx_plugins`` package could not be loaded.
     """
-    from torchx.bridges import factories, sources
+    from torchx.bridges import factories
 
-    wrap = wrap or factories.OlderFactory
-    for ep in sources.older_entry_points(group):
-        yield make(ep.name, wrap(ep), origin=_origin(ep), overrides_builtins=True)
-    for name, given, origin in sources.namespace_plugins(group):
+    create = create or factories.call_older
+    for ep in factories.older_entry_points(group):
+        yield make(ep.name, partial(create, ep), origin=_origin(ep), overrides_builtins=True)
+    for name, given, origin in factories.namespace_plugins(group):
         factory = adapt(given) if adapt else given
         yield make(name, factory, origin=origin, overrides_builtins=True)
 
@@ -64,12 +66,18 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
     A scheduler of the group ``torchx.schedulers.orchestrator`` has a section in ``.torchxconfig``,
     but cannot run apps.
     """
-    from torchx.bridges import sources
-    from torchx.bridges.factories import OlderScheduler, older_scheduler_factory
+    from torchx.bridges.factories import (
+        create_older_scheduler,
+        older_entry_points,
+        older_scheduler_factory,
+    )
 
-    for ep in sources.older_entry_points("torchx.schedulers.orchestrator"):
-        yield OptionsOnlySchedulerPlugin(ep.name, OlderScheduler(ep), origin=_origin(ep))
-    yield from _older("torchx.schedulers", SchedulerPlugin, OlderScheduler, older_scheduler_factory)
+    for ep in older_entry_points("torchx.schedulers.orchestrator"):
+        create = partial(create_older_scheduler, ep)
+        yield OptionsOnlySchedulerPlugin(ep.name, create, origin=_origin(ep))
+    yield from _older(
+        "torchx.schedulers", SchedulerPlugin, create_older_scheduler, older_scheduler_factory
+    )
 
 
 @hookimpl(trylast=True)
@@ -114,12 +122,12 @@ def torchx_components() -> Iterator[ComponentPlugin]:
 def torchx_commands() -> Iterator[CommandPlugin]:
     """Register the plugins of the group ``torchx.cli.cmds``: argparse sub-commands."""
     for ep in entry_points("torchx.cli.cmds"):
-        from torchx.bridges.commands import OlderCommand, SubCommandSummary
+        from torchx.bridges.commands import click_command, summary
 
         yield CommandPlugin(
             ep.name,
-            OlderCommand(ep),
-            SubCommandSummary(ep),
+            partial(click_command, ep),
+            partial(summary, ep),
             origin=_origin(ep),
             overrides_builtins=True,
         )

@@ -11,7 +11,7 @@ from torchx_cli.output.colors import ENDC as ENDC
 from torchx_cli.output.colors import GREEN as GREEN
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.model.handles import make_app_handle as make_app_handle
 from torchx_specs.model.status import is_started as is_started
 from torchx_specs.schedulers.api import Stream as Stream

@@ -17,7 +17,7 @@ from torchx_runner.api import get_runner as get_runner
 from torchx_runner.components.finder import get_builtin_source as get_builtin_source
 from torchx_runner.components.finder import get_components as get_components
 from torchx_runner.config.api import load_sections as load_sections
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.errors import ComponentNotFoundException as ComponentNotFoundException
 from torchx_specs.errors import ComponentValidationException as ComponentValidationException
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME

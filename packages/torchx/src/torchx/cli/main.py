@@ -53,9 +53,9 @@ def get_default_sub_cmds() -> dict[str, SubCommand]:
 
 def get_sub_cmds() -> dict[str, SubCommand]:
     """Return the built-in commands and the plugins' commands; a plugin may replace a command."""
-    from torchx.bridges.commands import OlderCommand
+    from torchx.bridges.commands import older_subcommand
 
-    plugins = {ep.name: OlderCommand(ep).subcommand() for ep in entry_points("torchx.cli.cmds")}
+    plugins = {ep.name: older_subcommand(ep) for ep in entry_points("torchx.cli.cmds")}
     return {**get_default_sub_cmds(), **plugins}
 
 

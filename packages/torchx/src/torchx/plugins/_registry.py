@@ -16,8 +16,9 @@ from typing import Any
 
 from torchx.plugins._registration import NAMED_RESOURCES_ATTR as NAMED_RESOURCES_ATTR
 from torchx.plugins._registration import PluginType
+from torchx.util.entrypoints import _defer_load_ep
 from torchx_specs.once import once
-from torchx_specs.plugins.entry_points import EntryPoint, entry_points
+from torchx_specs.plugins.entry_points import entry_points
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +173,8 @@ class PluginRegistry:
     def _discover(self, kind: PluginType, plugins: dict[str, Factory]) -> None:
         if PluginSource.ENTRYPOINT in self._sources:
             for ep in entry_points(kind.value):
-                self._add(plugins, kind, ep.name, _deferred(ep), ep.value.partition(":")[0])
+                source = ep.value.partition(":")[0]
+                self._add(plugins, kind, ep.name, _defer_load_ep(ep), source)
         if PluginSource.NAMESPACE_PKG in self._sources:
             for module in self._namespace_modules(kind.namespace):
                 self._scan(plugins, kind, module)
@@ -270,12 +272,6 @@ def _same_resource(kind: PluginType, first: Factory, second: Factory) -> bool:
         return bool(first() == second())
     except Exception:
         return False
-
-
-def _deferred(ep: EntryPoint) -> Factory:
-    from torchx.util.entrypoints import _defer_load_ep
-
-    return _defer_load_ep(ep)
 
 
 @once

@@ -8,7 +8,7 @@ forward(
     "torchx_specs",
     "torchx_specs.schedulers.api",
     names={
-        "none_throws": "torchx._legacy_types",
+        "none_throws": "torchx.util.types",
         "get_component": "torchx_runner.components.finder",
         "get_config": "torchx_runner.config.api",
         "get_configs": "torchx_runner.config.api",

@@ -10,7 +10,7 @@ from torchx_runner.config.api import get_configured_trackers as get_configured_t
 from torchx_runner.events.api import log_event as log_event
 from torchx_runner.session_id import get_session_id_or_create_new as get_session_id_or_create_new
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.errors import UnknownAppException as UnknownAppException
 from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
 from torchx_specs.model.app import AppDef as AppDef

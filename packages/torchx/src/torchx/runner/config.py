@@ -8,7 +8,7 @@ forward(
     "torchx_specs",
     names={
         "ENV_TORCHXCONFIG": "torchx_specs.settings",
-        "get_type_name": "torchx._legacy_types",
+        "get_type_name": "torchx.util.types",
         "get_scheduler_factories": "torchx.schedulers._factories",
         "Scheduler": "torchx_specs.schedulers",
     },

@@ -12,7 +12,7 @@ from torchx_runner.config.api import load as load
 from torchx_runner.config.api import load_sections as load_sections
 from torchx_specs.errors import InvalidRunConfigException as InvalidRunConfigException
 from torchx_specs.options.run_options import runopt as runopt
-from torchx._legacy_types import get_type_name as get_type_name
+from torchx.util.types import get_type_name as get_type_name
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.settings import ENV_TORCHXCONFIG as ENV_TORCHXCONFIG
 

@@ -62,17 +62,3 @@ def get_default_scheduler_name() -> str:
     """Return ``local_cwd``, or the first installed scheduler if ``local_cwd`` is not installed."""
     names = list(get_scheduler_factories())
     return "local_cwd" if "local_cwd" in names or not names else names[0]
-
-
-def _defer_load_scheduler(path: str) -> SchedulerFactory:
-    """Return a factory that imports the module ``path`` when it is called."""
-
-    def create(session_name: str, **kwargs: object) -> Scheduler[Any]:
-        import importlib
-
-        scheduler: Scheduler[Any] = importlib.import_module(path).create_scheduler(
-            session_name, **kwargs
-        )
-        return scheduler
-
-    return create

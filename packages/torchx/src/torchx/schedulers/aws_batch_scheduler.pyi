@@ -18,7 +18,7 @@ from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import MISSING as MISSING

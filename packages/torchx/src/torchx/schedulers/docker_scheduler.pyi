@@ -6,7 +6,7 @@ from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
-from torchx_sched_docker.networks import ensure_network as ensure_network
+from torchx_sched_docker.client import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.options import DockerOpts as _Opts_
 from torchx_sched_docker.request import DockerContainer as DockerContainer

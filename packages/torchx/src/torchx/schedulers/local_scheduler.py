@@ -10,7 +10,7 @@ forward(
     "torchx_kit.names.ids",
     "torchx_kit.logs.lines",
     names={
-        "none_throws": "torchx._legacy_types",
+        "none_throws": "torchx.util.types",
         "Tee": "torchx_kit.logs.streams",
         "Opts": "torchx_sched_local.scheduler:LocalOpts",
     },

@@ -20,7 +20,7 @@ from torchx_sched_local.store.layout import STDOUT_LOG as STDOUT_LOG
 from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
 from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
 from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from torchx._backend import refuse_names
+from torchx._forward import refuse_names
 
 create_scheduler: Callable[..., NoReturn]
 

@@ -10,7 +10,7 @@ from torchx.specs import metadata_keys as metadata_keys
 from torchx.specs import named_resources_aws as named_resources_aws
 from torchx.specs import named_resources_generic as named_resources_generic
 from torchx.specs import overlays as overlays
-from torchx._modules import import_attr as import_attr
+from torchx.util.modules import import_attr as import_attr
 from torchx.util.entrypoints import load_group as load_group
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
@@ -74,7 +74,7 @@ from torchx_specs.options.run_options import CfgVal as CfgVal
 from torchx_specs.options.run_options import runopt as runopt
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-from torchx._legacy_types import get_type_name as get_type_name
+from torchx.util.types import get_type_name as get_type_name
 from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
 from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
 from torchx_specs.resources.registry import _named_resource_factories as _named_resource_factories

@@ -11,8 +11,8 @@ forward(
     "torchx_specs.model.role_overrides",
     names={
         "_null_resource": "torchx._legacy_specs",
-        "to_dict": "torchx._legacy_types",
-        "get_type_name": "torchx._legacy_types",
+        "to_dict": "torchx.util.types",
+        "get_type_name": "torchx.util.types",
         "TORCHX_HOME": "torchx_kit.home",
         "materialize_appdef": "torchx._argparse",
         "T": "torchx_specs.model.app",

@@ -2,7 +2,7 @@
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
 from torchx._argparse import materialize_appdef as materialize_appdef
-from torchx._legacy_types import to_dict as to_dict
+from torchx.util.types import to_dict as to_dict
 from torchx_specs.model.status import AppStatusError as AppStatusError
 from torchx_specs.errors import BackendError as BackendError
 from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError
@@ -62,7 +62,7 @@ from torchx_specs.options.run_options import CfgVal as CfgVal
 from torchx_specs.options.run_options import runopt as runopt
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-from torchx._legacy_types import get_type_name as get_type_name
+from torchx.util.types import get_type_name as get_type_name
 from torchx_specs.resources.capabilities import CapabilityKey as CapabilityKey
 from torchx_specs.resources.registry import ResourceFactory as ResourceFactory
 from torchx_specs.resources.registry import _named_resource_factories as _named_resource_factories

@@ -5,7 +5,7 @@ from torchx._forward import forward
 forward(
     __name__,
     "torchx_specs.components.materialize",
-    "torchx._legacy_types",
+    "torchx.util.types",
     "torchx_specs.model.mounts",
     "torchx_specs",
     names={

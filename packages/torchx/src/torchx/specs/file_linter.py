@@ -7,7 +7,7 @@ forward(
     "torchx_specs.file_linter",
     "torchx._legacy_linter",
     names={
-        "none_throws": "torchx._legacy_types",
+        "none_throws": "torchx.util.types",
         "read_conf_file": "torchx.util.io",
     },
 )

@@ -9,7 +9,7 @@ from torchx._legacy_linter import get_generic_type as get_generic_type
 from torchx._legacy_linter import get_optional_type as get_optional_type
 from torchx._legacy_linter import is_primitive as is_primitive
 from torchx.util.io import read_conf_file as read_conf_file
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.file_linter import ArgTypeValidator as ArgTypeValidator
 from torchx_specs.file_linter import ArgTypeValidator as _TorchxFunctionArgsValidator_
 from torchx_specs.file_linter import ComponentFunctionValidator as ComponentFunctionValidator

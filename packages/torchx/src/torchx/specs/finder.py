@@ -6,7 +6,7 @@ forward(
     __name__,
     "torchx_runner.components.finder",
     names={
-        "none_throws": "torchx._legacy_types",
+        "none_throws": "torchx.util.types",
         "AppDef": "torchx_specs",
         "ComponentNotFoundException": "torchx_specs",
         "ComponentValidationException": "torchx_specs",

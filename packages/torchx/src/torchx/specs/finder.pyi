@@ -10,7 +10,7 @@ from torchx_runner.components.finder import is_namespace_package as is_namespace
 from torchx_runner.components.finder import is_package as is_package
 from torchx_runner.components.finder import module_relname as module_relname
 from torchx_runner.components.rules import Component as _Component_
-from torchx._legacy_types import none_throws as none_throws
+from torchx.util.types import none_throws as none_throws
 from torchx_specs.errors import ComponentNotFoundException as ComponentNotFoundException
 from torchx_specs.errors import ComponentValidationException as ComponentValidationException
 from torchx_specs.file_linter import ComponentFunctionValidator as ComponentFunctionValidator

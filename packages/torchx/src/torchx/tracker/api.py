@@ -12,7 +12,7 @@ forward(
     names={
         "tracker_config_env_var_name": "torchx_kit.trackers.lookup",
         "load_group": "torchx.util.entrypoints",
-        "load_module": "torchx._modules",
+        "load_module": "torchx.util.modules",
         "plugins": "torchx:plugins",
     },
 )

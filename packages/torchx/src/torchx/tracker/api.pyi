@@ -1,5 +1,5 @@
 # Type stub: the names of the module beside it.
-from torchx._modules import load_module as load_module
+from torchx.util.modules import load_module as load_module
 from torchx.util.entrypoints import load_group as load_group
 from torchx_specs.settings import ENV_TORCHX_JOB_ID as ENV_TORCHX_JOB_ID
 from torchx_specs.settings import ENV_TORCHX_PARENT_RUN_ID as ENV_TORCHX_PARENT_RUN_ID

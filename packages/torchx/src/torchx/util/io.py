@@ -34,7 +34,3 @@ def read_conf_file(conf_file: str) -> str:
         return str(get_file_contents(conf_file))
     with open(get_abspath(conf_file), encoding="utf-8") as fp:
         return fp.read()
-
-
-def _get_file_contents(conf_file: str) -> str:
-    return read_conf_file(conf_file)

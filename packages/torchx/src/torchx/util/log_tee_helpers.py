@@ -6,7 +6,7 @@ forward(
     __name__,
     "torchx._legacy_logs",
     names={
-        "none_throws": "torchx._legacy_types",
+        "none_throws": "torchx.util.types",
         "_find_role_replicas": "torchx_cli.logs.replicas:find_role_replicas",
         "_prefix_line": "torchx_cli.logs.reader:prefix_line",
     },

@@ -1,6 +1,6 @@
 """Import path of the docker workspace in older TorchX releases."""
 
-from torchx._backend import forward_backend
+from torchx._forward import forward_backend
 
 forward_backend(
     __name__,

@@ -25,8 +25,7 @@ from torchx_cli.output.printing import (
 from torchx_cli.runner_context import open_runner
 from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.default_tracker import readable_trackers
-from torchx_runner.submissions.app_changes import flattened
-from torchx_runner.submissions.call_changes import named_arguments
+from torchx_runner.submissions.changes import flattened, named_arguments
 from torchx_runner.submissions.journal import Submission, submissions
 from torchx_specs.errors import TorchXError, one_line
 from torchx_specs.redaction import MASK, masked, masked_value

@@ -13,8 +13,7 @@ from torchx_cli.completion.values import complete_apps_and_files
 from torchx_cli.output.app_data import is_document, read_document
 from torchx_cli.output.printing import format_time, to_plain_data, write_result
 from torchx_cli.runner_context import existing, open_runner
-from torchx_runner.submissions.app_changes import ABSENT, Difference, differences
-from torchx_runner.submissions.call_changes import named_arguments
+from torchx_runner.submissions.changes import ABSENT, Difference, differences, named_arguments
 from torchx_runner.submissions.journal import Submission, find_submission, submissions
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize

@@ -22,10 +22,8 @@ from torchx_cli.launch.submit import RunRequest, component_errors, submit
 from torchx_cli.runner_context import open_runner
 from torchx_runner.components.finder import get_component
 from torchx_runner.config.api import load_sections
-from torchx_runner.submissions.app_changes import with_fields
-from torchx_runner.submissions.call_changes import changed_arguments, read_changes
-from torchx_runner.submissions.git_commit import checked_out_commit
-from torchx_runner.submissions.journal import Submission, find_submission
+from torchx_runner.submissions.changes import changed_arguments, read_changes, with_fields
+from torchx_runner.submissions.journal import Submission, checked_out_commit, find_submission
 from torchx_runner.submissions.recorded_code import use_recorded_code
 from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import RequestError

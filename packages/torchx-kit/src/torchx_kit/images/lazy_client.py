@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from docker.api.client import APIClient
 from docker.client import DockerClient, from_env
 from docker.constants import DEFAULT_DOCKER_API_VERSION, MINIMUM_DOCKER_API_VERSION
 from docker.errors import InvalidVersion
 from docker.utils import version_lt
 
-from torchx_kit.images.engine import ping_version
-
 
 class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no types
     """A client that requests the engine's API version at the first use, not when it is created."""
 
-    @property
+    @cached_property
     def _version(self) -> str:
-        version: str | None = self.__dict__.get("_engine_version")
-        if version is None:
-            is_local = self.base_url.startswith("http+docker://local")
-            version = ping_version(self, self.timeout) if is_local else None
-            version = version or str(self._retrieve_server_version())
-            if version_lt(version, MINIMUM_DOCKER_API_VERSION):
-                raise InvalidVersion(
-                    f"the engine's API version {version} is lower than"
-                    f" {MINIMUM_DOCKER_API_VERSION}, the lowest that the docker library supports"
-                )
-            self.__dict__["_engine_version"] = version
+        version = None
+        if self.base_url.startswith("http+docker://local"):
+            # The library would query /version, which is slow: the engine runs two programs for it.
+            ping = self.get(f"{self.base_url}/_ping", timeout=self.timeout)
+            version = ping.headers.get("Api-Version")
+        version = str(version or self._retrieve_server_version())
+        if version_lt(version, MINIMUM_DOCKER_API_VERSION):
+            raise InvalidVersion(
+                f"the engine's API version {version} is lower than"
+                f" {MINIMUM_DOCKER_API_VERSION}, the lowest that the docker library supports"
+            )
         return version
 
-    @_version.setter
-    def _version(self, version: str) -> None:
-        self.__dict__["_engine_version"] = version
 
-
-def lazy_client(timeout: int) -> DockerClient:
+def lazy_client(timeout: float) -> DockerClient:
     """Return a client of the engine that the environment names, without contacting the engine.
 
     Args:
