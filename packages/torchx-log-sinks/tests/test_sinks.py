@@ -58,7 +58,7 @@ def test_interrupted_write_keeps_the_old_data(
     sink = FolderSink(f"file://{tmp_path}")
     sink.write("a/b", b"old")
 
-    def interrupted(*args: object) -> None:
+    def interrupted(*args: object, **folders: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
