@@ -23,7 +23,7 @@ from torchx_cli.output.terminal import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
-from torchx_specs.errors import ComponentArgumentError
+from torchx_specs.errors import ComponentArgumentError, RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 
 if TYPE_CHECKING:
@@ -265,7 +265,12 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
     if given:
         message = f"{given[0]} and --stdin exclude each other: put it into the JSON object"
         raise click.UsageError(message, ctx)
-    args = torchx_run_args_from_json(parse_json(read_utf8("--stdin"), "standard input"))
+    data = parse_json(read_utf8("--stdin"), "standard input")
+    if not isinstance(data, dict):
+        raise RequestError(
+            f"standard input: expected a JSON object, got {type(data).__name__} {data!r:.60}"
+        )
+    args = torchx_run_args_from_json(data)
     scheduler = choose_scheduler(args.scheduler)
     opts = runner.scheduler_run_opts(scheduler)
     cfg = opts.cfg_from_json_repr(json.dumps(args.scheduler_args))
