@@ -102,9 +102,12 @@ def closure(*names: str) -> list[str]:
 
 
 def optional_modules(distribution: str) -> list[str]:
-    """Return the modules that a distribution imports without declaring them."""
-    rules = PROJECTS[distribution].get("tool", {}).get("deptry", {}).get("per_rule_ignores", {})
-    return sorted({name for names in rules.values() for name in names})
+    """Return the modules that a distribution imports without declaring them, or with an extra."""
+    project = PROJECTS[distribution]
+    rules = project.get("tool", {}).get("deptry", {}).get("per_rule_ignores", {})
+    extras = project["project"].get("optional-dependencies", {})
+    required = {re.split(r"[^\w-]", text)[0] for texts in extras.values() for text in texts}
+    return sorted({name for names in rules.values() for name in names} | required)
 
 
 def editable(*names: str) -> list[str]:
