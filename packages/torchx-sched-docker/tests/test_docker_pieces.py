@@ -232,6 +232,19 @@ def test_follower_that_does_not_read_holds_up_no_container(engine: Engine) -> No
     process.communicate()
 
 
+@pytest.mark.parametrize("size", [4096, 65535, 65536])
+def test_a_full_pipe_is_the_end_however_the_data_arrives(engine: Engine, size: int) -> None:
+    process = start(engine)
+    connection = engine.accept(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"\n"  # then the data may fill the pipe to its last byte
+    with connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(2 * relay.MOST_BYTES // size):
+            connection.sendall(b"x" * size)
+    assert process.wait(timeout=60) == 0
+    process.communicate()
+
+
 def test_process_ends_with_its_follower(engine: Engine) -> None:
     process = start(engine)
     connection = engine.accept(b"HTTP/1.1 200 OK\r\n\r\n")

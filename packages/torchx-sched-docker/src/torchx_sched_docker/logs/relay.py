@@ -39,8 +39,10 @@ def main(argv: list[str]) -> int:
     received = _read_head(engine)
     if received is None:
         return 1
-    # The first byte tells the follower that the engine has attached this client.
-    _copy(engine, b"\n" + received)
+    # A full pipe is an error only if not even a part of the data fits; it always means the end.
+    with contextlib.suppress(BlockingIOError, BrokenPipeError):
+        # The first byte tells the follower that the engine has attached this client.
+        _copy(engine, b"\n" + received)
     return 0
 
 
@@ -67,6 +69,7 @@ def _copy(engine: socket.socket, received: bytes) -> None:
 
     Raises:
         BlockingIOError: The pipe is full.
+        BrokenPipeError: The follower has closed its side.
     """
     os.set_blocking(_OUTPUT, False)
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or the user has many pipes
