@@ -47,13 +47,17 @@ class Failed(Exception):
 
 @dataclass
 class Result:
-    """The measurements of a row: one value for each round and side, and each script's remark."""
+    """The measurements of a row: one value for each round and side, and each script's remark.
+
+    Attributes:
+        failures: Why a side could not be measured, by its name: ours or peer.
+    """
 
     row: Row
     ours: list[float] = field(default_factory=list)
     peer: list[float] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)
-    failure: str = ""
+    failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def value(self) -> float:
@@ -63,7 +67,10 @@ class Result:
 
     @property
     def kept(self) -> bool:
-        return not self.failure and (self.row.limit is None or self.value <= self.row.limit)
+        """Whether the limit is kept; a peer that fails sets none."""
+        if self.failures:
+            return "ours" not in self.failures
+        return self.row.limit is None or self.value <= self.row.limit
 
 
 def uv(*arguments: object) -> None:
@@ -176,7 +183,7 @@ def run_once(row: Row, environment: Path, argv: tuple[str, ...], home: str) -> t
 
 
 def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) -> Result:
-    """Run both sides of a row in turn, in several rounds.
+    """Run both sides of a row in turn, in several rounds. A side that fails does not run again.
 
     Args:
         row: The row.
@@ -190,19 +197,20 @@ def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) ->
     sides = [("ours", ours, row.ours, result.ours)]
     if row.peer is not None:
         sides.append(("peer", peer, row.peer, result.peer))
-    try:
-        for number in range((rounds or row.rounds) + 1):
-            for name, environment, argv, values in sides:
-                home = tempfile.mkdtemp(dir=homes)
-                value, remark = run_once(row, environment, argv, home)
-                # The first of several rounds only fills the file cache.
-                if number or row.rounds == 1:
-                    values.append(value)
-                result.remarks[name] = remark
-            if row.rounds == 1:
-                break
-    except Failed as failure:
-        result.failure = f"{name}: {failure}"
+    # The first of several rounds only fills the file cache.
+    fills_cache = row.rounds > 1
+    for number in range((rounds or row.rounds) + fills_cache):
+        for name, environment, argv, values in sides:
+            if name in result.failures:
+                continue
+            home = tempfile.mkdtemp(dir=homes)
+            try:
+                value, result.remarks[name] = run_once(row, environment, argv, home)
+            except Failed as failure:
+                result.failures[name] = str(failure)
+                continue
+            if number or not fills_cache:
+                values.append(value)
     return result
 
 
@@ -215,25 +223,29 @@ def shown(values: list[float], row: Row) -> str:
     return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
 
 
+def side_cell(result: Result, name: str, values: list[float]) -> str:
+    if name in result.failures:
+        return f"fails: {result.failures[name]}"
+    remark = result.remarks[name]
+    return shown(values, result.row) + (f" ({remark})" if remark else "")
+
+
 def table_line(result: Result) -> str:
     """Return the Markdown line of a row in the table of docs/benchmarks.md."""
     row = result.row
-    if result.failure:
-        limit = "" if row.limit is None else f"{row.limit:g}"
-        cells = [row.work, f"not measured: {result.failure}", "", "", limit, "no"]
-    elif row.absolute:
+    if row.absolute and not result.failures:
         ours = shown(result.ours, row)
         limit = f"{row.limit:g} {row.unit}"
         cells = [row.work, ours, "", "", limit, "yes" if result.kept else "**no**"]
     else:
-        sides = [
-            shown(values, row) + (f" ({result.remarks[name]})" if result.remarks[name] else "")
-            for name, values in (("ours", result.ours), ("peer", result.peer))
-        ]
+        ours = side_cell(result, "ours", result.ours)
+        peer = "" if row.peer is None else side_cell(result, "peer", result.peer)
+        ratio = "" if result.failures else f"{result.value:.3f}"
         judged = ["", ""]
         if row.limit is not None:
-            judged = [f"{row.limit:.2f}", "yes" if result.kept else "**no**"]
-        cells = [row.work, *sides, f"{result.value:.3f}", *judged]
+            kept = "" if result.failures else "yes"
+            judged = [f"{row.limit:.2f}", kept if result.kept else "**no**"]
+        cells = [row.work, ours, peer, ratio, *judged]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -255,7 +267,7 @@ class Growth:
 
     @property
     def failure(self) -> str:
-        return next((result.failure for result in self.results if result.failure), "")
+        return next((result.failures["ours"] for result in self.results if result.failures), "")
 
     def table_line(self) -> str:
         """Return the Markdown line of the series in the table of docs/benchmarks.md."""
