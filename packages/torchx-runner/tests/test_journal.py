@@ -294,8 +294,9 @@ def test_the_commit_of_a_repository_and_of_a_worktree(
             text=True,
         ).stdout.strip()
 
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))  # which may be in a repository
     repository = tmp_path / "repository"
-    assert checked_out_commit("/") is None  # not tmp_path, which may be inside a repository
+    assert checked_out_commit("/") is None
     git("init", "-q", str(repository))
     assert checked_out_commit(str(repository)) is None
     git("commit", "-q", "--allow-empty", "-m", "one", cwd=repository)
