@@ -181,6 +181,21 @@ def test_budget_of_failures_ends_all_replicas(scheduler: DockerScheduler) -> Non
     assert (listed.state, listed.exit_code) == (AppState.FAILED, 3)
 
 
+@pytest.mark.gate
+def test_list_starts_stopped_containers_as_describe_does(scheduler: DockerScheduler) -> None:
+    app = shell("[ $TORCHX_ATTEMPT = 1 ] || sleep 86400", num_replicas=2)
+    app_id = scheduler.submit(app, {"pull": "never", "requeue": True})
+    described(scheduler, app_id, lambda found: len(found.attempts) == 1)
+    docker_kill(scheduler, app_id)
+    wait_until(lambda: container(scheduler, app_id)["State"]["Status"] == "exited")
+
+    def is_listed() -> bool:
+        (listed,) = scheduler.list()
+        return listed.state == AppState.SUCCEEDED
+
+    wait_until(is_listed)
+
+
 def test_node_failures_have_a_budget(scheduler: DockerScheduler) -> None:
     app = shell("sleep 86400", num_replicas=2)
     app_id = scheduler.submit(app, {"pull": "never", "requeue": True, "max_node_failures": 1})

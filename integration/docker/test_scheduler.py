@@ -238,13 +238,16 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     other.close()
 
 
+@pytest.mark.parametrize("is_listed_first", [False, True])
 def test_success_of_a_client_stops_the_servers_which_count_as_done(
-    scheduler: DockerScheduler, ended: Ended
+    scheduler: DockerScheduler, ended: Ended, is_listed_first: bool
 ) -> None:
     server = shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", num_replicas=2).roles[0]
     client = shell("true", metadata={ENDS_APP_KEY: True}).roles[0]
     server.name, client.name = "server", "client"
     app_id = scheduler.submit(AppDef("served", [server, client]), {})
+    if is_listed_first:
+        wait_for(lambda: [each.state for each in scheduler.list()] == [AppState.SUCCEEDED])
     found = ended(app_id)
     assert found.state == AppState.SUCCEEDED
     assert [{r.state for r in role.replicas} for role in found.roles_statuses] == [

@@ -229,17 +229,35 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return found
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
-        from torchx_sched_docker.describe import describe, inspect
+        from torchx_sched_docker.describe import describe
+
+        containers = self._inspect(app_id).get(app_id)
+        if not containers:
+            return None
+        return describe(self._docker_client, app_id, containers, self._get_app_state)
+
+    def _inspect(self, app_id: str = "") -> dict[str, list[Container]]:
+        """Return the containers of each app, by its id, after those changes that no engine makes.
+
+        Containers that are no longer needed are stopped, and containers with the option ``requeue``
+        that somebody has stopped are started.
+
+        Args:
+            app_id: The app's id; empty means all apps.
+        """
+        from torchx_sched_docker.describe import inspect
 
         client = self._docker_client
-        summaries = self._list_containers(app_id)
+        summaries = list_containers(client, app_id)
         self._end(unneeded(summaries), DONE_SUFFIX)
         for summary in stopped(summaries):
             # If this fails, the engine's description of the container has the reason.
             with contextlib.suppress(EngineError), engine_errors("start a container again"):
                 client.api.start(summary["Id"])
-        containers = inspect(client, summaries)
-        return describe(client, app_id, containers, self._get_app_state) if containers else None
+        found: dict[str, list[Container]] = {}
+        for container in inspect(client, summaries):
+            found.setdefault(container.labels[LABEL_APP_ID], []).append(container)
+        return found
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app has changed since the last :meth:`describe`.
@@ -272,21 +290,20 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the apps of all sessions that have containers on this engine."""
-        from torchx_kit.jobs.descriptions import listed
-        from torchx_sched_docker.describe import describe, inspect
+        """Return the apps of all sessions that have containers on this engine.
 
-        client = self._docker_client
-        by_app: dict[str, list[Container]] = {}
-        for container in inspect(client, list_containers(client)):
-            by_app.setdefault(container.labels[LABEL_APP_ID], []).append(container)
+        As :meth:`describe` does, it first stops and starts containers.
+        """
+        from torchx_kit.jobs.descriptions import listed
+        from torchx_sched_docker.describe import describe
+
         return [
             listed(
-                describe(client, app_id, containers, self._get_app_state),
+                describe(self._docker_client, app_id, containers, self._get_app_state),
                 f"local_docker://{self.session_name}/{app_id}",
                 containers[0].labels.get(LABEL_APP_NAME, ""),
             )
-            for app_id, containers in by_app.items()
+            for app_id, containers in self._inspect().items()
         ]
 
     def _cancel_existing(self, app_id: str) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.labels import LABEL_ENDS_APP, LABEL_REQUEUE, LABEL_TIME_LIMIT
+from torchx_sched_docker.labels import (
+    LABEL_APP_ID,
+    LABEL_ENDS_APP,
+    LABEL_REQUEUE,
+    LABEL_TIME_LIMIT,
+)
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -82,15 +87,20 @@ def app_state(replicas: Iterable[AppState]) -> AppState:
 
 
 def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the containers that still run although the app has reached its end.
+    """Return the containers that still run although their apps have reached the end.
 
     Args:
-        summaries: The engine's summaries of the containers of an app.
+        summaries: The engine's summaries of the containers of one or more apps.
     """
     deciding = [summary for summary in summaries if LABEL_ENDS_APP in summary["Labels"]]
-    if {summary_state(summary) for summary in deciding} != {AppState.SUCCEEDED}:
-        return []
-    return [summary for summary in summaries if not is_terminal(summary_state(summary))]
+    ended = {_app_id(summary) for summary in deciding} - {
+        _app_id(summary) for summary in deciding if summary_state(summary) != AppState.SUCCEEDED
+    }
+    return [s for s in summaries if _app_id(s) in ended and not is_terminal(summary_state(s))]
+
+
+def _app_id(summary: Mapping[str, Any]) -> str:
+    return str(summary["Labels"][LABEL_APP_ID])
 
 
 def stopped(summaries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
