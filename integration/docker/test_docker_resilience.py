@@ -24,6 +24,7 @@ import torchx_resilience
 from patience import wait_for as wait_until
 from torchx_resilience import contract
 from torchx_sched_docker.attempts import ENV_RESUME_OWNER
+from torchx_sched_docker.client import list_containers
 from torchx_sched_docker.labels import LABEL_APP_ID
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role
@@ -44,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def container(scheduler: DockerScheduler, app_id: str, k: int = 1) -> dict[str, Any]:
     """Return the engine's description of a container of the first role."""
-    summary = scheduler._list_containers(app_id)[k]
+    summary = list_containers(scheduler._docker_client, app_id)[k]
     found: dict[str, Any] = scheduler._docker_client.api.inspect_container(summary["Id"])
     return found
 

@@ -92,15 +92,18 @@ def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     Args:
         summaries: The engine's summaries of the containers of one or more apps.
     """
-    deciding = [summary for summary in summaries if LABEL_ENDS_APP in summary["Labels"]]
-    ended = {_app_id(summary) for summary in deciding} - {
-        _app_id(summary) for summary in deciding if summary_state(summary) != AppState.SUCCEEDED
-    }
-    return [s for s in summaries if _app_id(s) in ended and not is_terminal(summary_state(s))]
-
-
-def _app_id(summary: Mapping[str, Any]) -> str:
-    return str(summary["Labels"][LABEL_APP_ID])
+    deciding = [
+        (summary["Labels"][LABEL_APP_ID], summary_state(summary))
+        for summary in summaries
+        if LABEL_ENDS_APP in summary["Labels"]
+    ]
+    ended = {app for app, _ in deciding}
+    ended -= {app for app, state in deciding if state != AppState.SUCCEEDED}
+    return [
+        summary
+        for summary in summaries
+        if summary["Labels"][LABEL_APP_ID] in ended and not is_terminal(summary_state(summary))
+    ]
 
 
 def stopped(summaries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
