@@ -151,14 +151,15 @@ def test_app_between_two_attempts_is_pending(
     script = '[ "$TORCHX_ATTEMPT" = 1 ] || { until [ -e ../go ]; do sleep 0.1; done; exit 75; }'
     app_id = submit(scheduler, script.replace("..", str(Path.cwd())), queue="small")
     running = wait_for(scheduler, app_id, AppState.RUNNING)
-    assert reasons(running) == [None]
+    assert (reasons(running), running.num_restarts) == ([None], 0)
     queue.slots = 0
     Path("go").touch()
     waiting = wait_for(scheduler, app_id, AppState.PENDING)
-    assert reasons(waiting) == ["requested"]
+    assert (reasons(waiting), waiting.num_restarts) == (["requested"], 0)
     queue.slots = 1
     found = ended(app_id)
     assert (found.state, reasons(found)) == (AppState.SUCCEEDED, ["requested", "succeeded"])
+    assert found.num_restarts == 1
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -24,6 +24,7 @@ import torchx_resilience
 from patience import wait_for as wait_until
 from torchx_resilience import contract
 from torchx_sched_docker.attempts import ENV_RESUME_OWNER
+from torchx_sched_docker.client import list_containers
 from torchx_sched_docker.labels import LABEL_APP_ID
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role
@@ -44,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def container(scheduler: DockerScheduler, app_id: str, k: int = 1) -> dict[str, Any]:
     """Return the engine's description of a container of the first role."""
-    summary = scheduler._list_containers(app_id)[k]
+    summary = list_containers(scheduler._docker_client, app_id)[k]
     found: dict[str, Any] = scheduler._docker_client.api.inspect_container(summary["Id"])
     return found
 
@@ -179,6 +180,21 @@ def test_budget_of_failures_ends_all_replicas(scheduler: DockerScheduler) -> Non
     assert output(scheduler, found.app_id, k=1) == ["0", "--- attempt 2 ---", "1 failed"]
     (listed,) = scheduler.list()
     assert (listed.state, listed.exit_code) == (AppState.FAILED, 3)
+
+
+@pytest.mark.gate
+def test_list_starts_stopped_containers_as_describe_does(scheduler: DockerScheduler) -> None:
+    app = shell("[ $TORCHX_ATTEMPT = 1 ] || sleep 86400", num_replicas=2)
+    app_id = scheduler.submit(app, {"pull": "never", "requeue": True})
+    described(scheduler, app_id, lambda found: len(found.attempts) == 1)
+    docker_kill(scheduler, app_id)
+    wait_until(lambda: container(scheduler, app_id)["State"]["Status"] == "exited")
+
+    def is_listed() -> bool:
+        (listed,) = scheduler.list()
+        return listed.state == AppState.SUCCEEDED
+
+    wait_until(is_listed)
 
 
 def test_node_failures_have_a_budget(scheduler: DockerScheduler) -> None:

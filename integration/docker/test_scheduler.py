@@ -162,10 +162,13 @@ def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -
 def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
     app_id = scheduler.submit(app, {})
-    # The engine receives the exit and the kernel's out-of-memory event separately, in either order.
-    reason = "OOMKilled: over its limit of 16 MB"
-    wait_for(lambda: reason in ended(app_id).roles_statuses[0].replicas[0].reason)
     described = ended(app_id)
+    # A busy engine does not always know that the kernel killed the program for its memory.
+    reason = described.roles_statuses[0].replicas[0].reason
+    assert reason in (
+        "OOMKilled: over its limit of 16 MB",
+        "exit code 137 (SIGKILL), perhaps because it was over its limit of 16 MB",
+    )
     assert described.state == AppState.FAILED
     assert described.roles_statuses[0].replicas[0].exit_code == 137
 
@@ -238,13 +241,16 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     other.close()
 
 
+@pytest.mark.parametrize("is_listed_first", [False, True])
 def test_success_of_a_client_stops_the_servers_which_count_as_done(
-    scheduler: DockerScheduler, ended: Ended
+    scheduler: DockerScheduler, ended: Ended, is_listed_first: bool
 ) -> None:
     server = shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", num_replicas=2).roles[0]
     client = shell("true", metadata={ENDS_APP_KEY: True}).roles[0]
     server.name, client.name = "server", "client"
     app_id = scheduler.submit(AppDef("served", [server, client]), {})
+    if is_listed_first:
+        wait_for(lambda: [each.state for each in scheduler.list()] == [AppState.SUCCEEDED])
     found = ended(app_id)
     assert found.state == AppState.SUCCEEDED
     assert [{r.state for r in role.replicas} for role in found.roles_statuses] == [

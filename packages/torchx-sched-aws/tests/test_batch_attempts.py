@@ -165,7 +165,7 @@ def test_attempts_of_a_running_and_of_a_cancelled_app() -> None:
     first = {"startedAt": 1000, "stoppedAt": 2000, "container": {"exitCode": 201}}
     job = {"attempts": [first], "startedAt": 3000}
     assert [a.reason for a in attempt_statuses(job, AppState.PENDING)] == ["failed"]
-    running = attempt_statuses(job, AppState.RUNNING)
+    running = attempt_statuses({**job, "status": "RUNNING"}, AppState.RUNNING)
     assert [(a.number, a.reason, a.ended) for a in running][1:] == [(1, None, None)]
     killed = {"startedAt": 3000, "stoppedAt": 4000, "container": {"exitCode": 203}}
     job = {"attempts": [first, killed]}

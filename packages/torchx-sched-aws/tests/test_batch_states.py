@@ -112,13 +112,20 @@ def test_state_reason_joins_the_reasons_of_batch(job: dict[str, Any], reason: st
     assert state_reason(job) == reason
 
 
-def test_exit_code_and_restart_count() -> None:
+def test_exit_code() -> None:
     assert exit_code({"container": {"exitCode": 0}}) == 0
     assert exit_code({"container": {"exitCode": 143}}) == -15
     assert exit_code({"attempts": [attempt(1), attempt(2)]}) == 2
     assert exit_code({}) is None
-    attempts = [attempt(1), attempt(1)]
-    assert restart_count({"status": "FAILED", "attempts": attempts}) == 1
-    assert restart_count({"status": "RUNNING", "attempts": attempts}) == 2
-    assert restart_count({"status": "RUNNING", "attempts": [attempt(stopped=None)]}) == 0
-    assert restart_count({"status": "RUNNABLE"}) == 0
+
+
+@pytest.mark.parametrize("status", [*JOB_STATE])
+def test_restart_count_has_the_attempts_that_have_started(status: str) -> None:
+    ended = [{**attempt(1), "startedAt": start, "stoppedAt": start + 5} for start in (10, 20, 30)]
+    is_running = status == "RUNNING"
+    assert restart_count({"status": status, "attempts": [], "startedAt": 10}) == 0
+    for count in (1, 2, 3):
+        job = {"status": status, "attempts": ended[:count]}
+        assert restart_count({**job, "startedAt": 40}) == count - (not is_running)
+        # Batch has noted the end of the attempt, and not yet that the job waits for the next one.
+        assert restart_count({**job, "startedAt": count * 10}) == count - 1

@@ -54,7 +54,9 @@ def test_state_reason_and_restart_count() -> None:
     job = {"SecondaryStatus": "Training", "SecondaryStatusTransitions": history}
     assert state_reason(job) == "Training: m Training"
     assert restart_count(job) == 1
-    history += transitions("Interrupted", "Restarting", "Training")
+    history += transitions("Interrupted", "Restarting", "Downloading")
+    assert restart_count({"SecondaryStatusTransitions": history}) == 1
+    history += transitions("Training", "Uploading", "Completed")
     assert restart_count({"SecondaryStatusTransitions": history}) == 2
     failed = {"TrainingJobStatus": "Failed", "FailureReason": "a\n  b"}
     assert state_reason(failed) == "a b"

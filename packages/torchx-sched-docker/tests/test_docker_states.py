@@ -49,12 +49,25 @@ def reason(name: str = "/x", **state: Any) -> str:
 def test_reason_gives_exit_code_and_signal() -> None:
     assert reason(Status="exited", ExitCode=0) == ""
     assert reason(Status="exited", ExitCode=1) == "exit code 1"
-    assert reason(Status="exited", ExitCode=137) == "exit code 137 (SIGKILL)"
+    assert reason(Status="exited", ExitCode=143) == "exit code 143 (SIGTERM)"
     assert reason(Status="restarting", ExitCode=2) == "restarting after exit code 2"
 
 
 def test_reason_gives_the_memory_limit_after_an_oom_kill() -> None:
     assert "16 MB" in reason(Status="exited", ExitCode=137, OOMKilled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # A busy engine does not always set OOMKilled.
+        ("/x", "exit code 137 (SIGKILL), perhaps because it was over its limit of 16 MB"),
+        ("/x_cancelled", "cancelled; exit code 137 (SIGKILL)"),
+        ("/x_done", "stopped after the success of other roles; exit code 137 (SIGKILL)"),
+    ],
+)
+def test_reason_after_sigkill(name: str, expected: str) -> None:
+    assert reason(name, Status="exited", ExitCode=137) == expected
 
 
 def test_reason_gives_the_error_of_the_engine_on_one_line() -> None:

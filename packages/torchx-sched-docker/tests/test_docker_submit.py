@@ -15,6 +15,7 @@ import pytest
 
 from patience import PATIENCE
 from torchx_kit.jobs.submission import submission
+from torchx_sched_docker import client as client_module
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.client import in_parallel
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
@@ -122,6 +123,33 @@ def test_network_is_created_again_if_the_firewall_was_busy() -> None:
     assert "network" in submit(BusyFirewallApiDouble(failures=2))
     with pytest.raises(BackendError, match=r"cannot create the network .*iptables failed"):
         submit(BusyFirewallApiDouble(failures=1000))
+
+
+class LeavingContainerApiDouble(ApiDouble):
+    """An engine whose removed container still leaves its network at the first requests."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+        self.calls.append("network")
+
+    def remove_network(self, identity: str) -> None:
+        self.failures -= 1
+        if self.failures >= 0:
+            answer: Any = SimpleNamespace(status_code=403)
+            raise docker.errors.APIError("forbidden", answer, f"{identity} has active endpoints")
+        super().remove_network(identity)
+
+
+def test_network_is_removed_after_the_last_container_has_left_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module.time, "sleep", lambda _: None)
+    api = LeavingContainerApiDouble(failures=2)
+    DockerScheduler("test", SimpleNamespace(api=api)).delete("app")
+    assert api.calls == ["network", "removed net"]
+    with pytest.raises(BackendError, match=r"cannot remove the network net: .*active endpoints"):
+        DockerScheduler("test", SimpleNamespace(api=LeavingContainerApiDouble(1000))).delete("app")
 
 
 class UnknownRegistryApiDouble(ApiDouble):

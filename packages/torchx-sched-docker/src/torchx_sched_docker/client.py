@@ -147,8 +147,8 @@ def ensure_network(client: DockerClient | None = None) -> None:
         _create_network(own, NETWORK, {})
 
 
-def create_app_network(client: DockerClient, app_id: str) -> str:
-    """Create the network of an app, and return its name.
+def create_app_network(client: DockerClient, app_id: str) -> None:
+    """Create the network of an app.
 
     An engine has addresses for a few dozen networks only. If none are left, this removes the
     networks of apps that have ended and tries again.
@@ -164,7 +164,6 @@ def create_app_network(client: DockerClient, app_id: str) -> str:
         if "address pool" not in str(e) or not _remove_unused_networks(client):
             raise
         _create_network(client, name, labels)
-    return name
 
 
 def remove_app_networks(client: DockerClient, app_id: str) -> None:
@@ -181,23 +180,33 @@ def remove_app_networks(client: DockerClient, app_id: str) -> None:
 
 
 def _create_network(client: DockerClient, name: str, labels: dict[str, str]) -> None:
-    for attempt in range(_CREATE_ATTEMPTS):
-        try:
-            with ignoring(409), engine_errors(f"create the network {name}"):
-                client.api.create_network(
-                    name, driver="bridge", check_duplicate=True, labels=labels
-                )
-            return
-        except EngineError as e:
-            # The firewall service, or another engine, is rewriting the firewall rules: try again.
-            if "iptables failed" not in str(e) or attempt + 1 == _CREATE_ATTEMPTS:
-                raise
-            time.sleep(_PAUSE)
+    def create() -> None:
+        with ignoring(409), engine_errors(f"create the network {name}"):
+            client.api.create_network(name, driver="bridge", check_duplicate=True, labels=labels)
+
+    # The firewall service, or another engine, may be rewriting the firewall rules.
+    _retrying(create, _CREATE_ATTEMPTS, lambda error: "iptables failed" in str(error))
 
 
 def _remove_network(client: DockerClient, network: str) -> None:
-    with engine_errors(f"remove the network {network}"):
-        client.api.remove_network(network)
+    def remove() -> None:
+        with engine_errors(f"remove the network {network}"):
+            client.api.remove_network(network)
+
+    # 403: a container that has just ended, or that another process removes, is still in it.
+    _retrying(remove, _REMOVE_ATTEMPTS, lambda error: error.status == 403)
+
+
+def _retrying(
+    request: Callable[[], None], attempts: int, is_temporary: Callable[[EngineError], bool]
+) -> None:
+    for attempt in range(1, attempts + 1):
+        try:
+            return request()
+        except EngineError as e:
+            if attempt == attempts or not is_temporary(e):
+                raise
+            time.sleep(_PAUSE)
 
 
 def _remove_unused_networks(client: DockerClient) -> int:
@@ -210,18 +219,9 @@ def _remove_unused_networks(client: DockerClient) -> int:
         networks = client.api.networks(filters={"label": LABEL_APP_ID})
     # Keep the network of an app without containers: its submission may have just begun.
     unused = [n["Id"] for n in networks if not running.get(n["Labels"][LABEL_APP_ID], True)]
-    return sum(_remove_unused_network(client, network) for network in unused)
-
-
-def _remove_unused_network(client: DockerClient, network: str) -> bool:
-    """Remove a network; return False if the engine refuses, or containers still use the network."""
-    for _ in range(_REMOVE_ATTEMPTS):
-        try:
+    removed = 0
+    for network in unused:
+        with contextlib.suppress(EngineError):
             _remove_network(client, network)
-        except EngineError as e:
-            if e.status != 403:
-                return False
-            time.sleep(_PAUSE)  # A container that has just ended leaves the network a moment later.
-        else:
-            return True
-    return False
+            removed += 1
+    return removed

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +215,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         begun = time.time()
         try:
-            found = self._describe(app_id)
+            found = next((described for described, _ in self._described(app_id)), None)
         except NoEngineError as e:
             now = time.monotonic()
             if self._unreachable_since is None:
@@ -228,18 +228,30 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             self._described_at = {**self._described_at, app_id: begun}
         return found
 
-    def _describe(self, app_id: str) -> DescribeAppResponse | None:
+    def _described(self, app_id: str = "") -> Iterator[tuple[DescribeAppResponse, str]]:
+        """Yield the description and the name of each app, after those changes that no engine makes.
+
+        Containers that are no longer needed are stopped, and containers with the option ``requeue``
+        that somebody has stopped are started.
+
+        Args:
+            app_id: The app's id; empty means all apps.
+        """
         from torchx_sched_docker.describe import describe, inspect
 
         client = self._docker_client
-        summaries = self._list_containers(app_id)
+        summaries = list_containers(client, app_id)
         self._end(unneeded(summaries), DONE_SUFFIX)
         for summary in stopped(summaries):
             # If this fails, the engine's description of the container has the reason.
             with contextlib.suppress(EngineError), engine_errors("start a container again"):
                 client.api.start(summary["Id"])
-        containers = inspect(client, summaries)
-        return describe(client, app_id, containers, self._get_app_state) if containers else None
+        by_app: dict[str, list[Container]] = {}
+        for container in inspect(client, summaries):
+            by_app.setdefault(container.labels[LABEL_APP_ID], []).append(container)
+        for found, containers in by_app.items():
+            name = containers[0].labels.get(LABEL_APP_NAME, "")
+            yield describe(client, found, containers, self._get_app_state), name
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app has changed since the last :meth:`describe`.
@@ -272,26 +284,20 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the apps of all sessions that have containers on this engine."""
-        from torchx_kit.jobs.descriptions import listed
-        from torchx_sched_docker.describe import describe, inspect
+        """Return the apps of all sessions that have containers on this engine.
 
-        client = self._docker_client
-        by_app: dict[str, list[Container]] = {}
-        for container in inspect(client, list_containers(client)):
-            by_app.setdefault(container.labels[LABEL_APP_ID], []).append(container)
+        As :meth:`describe` does, it first stops and starts containers.
+        """
+        from torchx_kit.jobs.descriptions import listed
+
         return [
-            listed(
-                describe(client, app_id, containers, self._get_app_state),
-                f"local_docker://{self.session_name}/{app_id}",
-                containers[0].labels.get(LABEL_APP_NAME, ""),
-            )
-            for app_id, containers in by_app.items()
+            listed(found, f"local_docker://{self.session_name}/{found.app_id}", name)
+            for found, name in self._described()
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
         """Rename the containers that have not ended, to mark them as cancelled, and stop them."""
-        summaries = self._list_containers(app_id)
+        summaries = list_containers(self._docker_client, app_id)
         running = [s for s in summaries if not is_terminal(summary_state(s))]
         self._end(running, CANCELLED_SUFFIX)
 
@@ -340,12 +346,9 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     # -- The methods below find the containers of an app.
 
-    def _list_containers(self, app_id: str) -> Sequence[dict[str, Any]]:
-        return list_containers(self._docker_client, app_id)
-
     def _container_id(self, app_id: str, role_name: str, k: int) -> str:
         ids: dict[str, dict[str, str]] = {}
-        for summary in self._list_containers(app_id):
+        for summary in list_containers(self._docker_client, app_id):
             labels = summary["Labels"]
             replicas = ids.setdefault(str(labels.get(LABEL_ROLE_NAME)), {})
             replicas[str(labels.get(LABEL_REPLICA_ID))] = str(summary["Id"])

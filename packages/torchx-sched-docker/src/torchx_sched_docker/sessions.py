@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torchx_sched_docker.scheduler import DockerScheduler
 
 _STDERR = 2
-_BLOCK = 1 << 16
 _NOT_FOUND, _CONFLICT, _BAD_REQUEST = 404, 409, 400
 # Exit codes of a command that the runtime could not start.
 _NOT_STARTED = (126, 127)

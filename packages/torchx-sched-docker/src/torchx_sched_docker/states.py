@@ -9,7 +9,12 @@ from typing import Any
 
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.labels import LABEL_ENDS_APP, LABEL_REQUEUE, LABEL_TIME_LIMIT
+from torchx_sched_docker.labels import (
+    LABEL_APP_ID,
+    LABEL_ENDS_APP,
+    LABEL_REQUEUE,
+    LABEL_TIME_LIMIT,
+)
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -82,15 +87,23 @@ def app_state(replicas: Iterable[AppState]) -> AppState:
 
 
 def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the containers that still run although the app has reached its end.
+    """Return the containers that still run although their apps have reached the end.
 
     Args:
-        summaries: The engine's summaries of the containers of an app.
+        summaries: The engine's summaries of the containers of one or more apps.
     """
-    deciding = [summary for summary in summaries if LABEL_ENDS_APP in summary["Labels"]]
-    if {summary_state(summary) for summary in deciding} != {AppState.SUCCEEDED}:
-        return []
-    return [summary for summary in summaries if not is_terminal(summary_state(summary))]
+    deciding = [
+        (summary["Labels"][LABEL_APP_ID], summary_state(summary))
+        for summary in summaries
+        if LABEL_ENDS_APP in summary["Labels"]
+    ]
+    ended = {app for app, _ in deciding}
+    ended -= {app for app, state in deciding if state != AppState.SUCCEEDED}
+    return [
+        summary
+        for summary in summaries
+        if summary["Labels"][LABEL_APP_ID] in ended and not is_terminal(summary_state(summary))
+    ]
 
 
 def stopped(summaries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -133,9 +146,9 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
     state = attrs["State"]
     status, code = state["Status"], int(state.get("ExitCode") or 0)
     reasons = []
+    limit = int(attrs.get("HostConfig", {}).get("Memory") or 0) >> 20
     if state.get("OOMKilled"):
-        limit = int(attrs.get("HostConfig", {}).get("Memory") or 0)
-        reasons.append(f"OOMKilled: over its limit of {limit >> 20} MB" if limit else "OOMKilled")
+        reasons.append(f"OOMKilled: over its limit of {limit} MB" if limit else "OOMKilled")
     error = one_line(state.get("Error") or "")
     if error:
         reasons.append(error)
@@ -144,7 +157,11 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
     elif status == "paused":
         reasons.append("paused")
     elif status in ("exited", "dead") and code and not reasons:
-        reasons.append(_late_reason(attrs) or describe_exit(code))
+        reason = describe_exit(code)
+        if code == 137 and limit and not attrs["Name"].endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
+            # A busy engine receives the kernel's out-of-memory event after the exit, or never.
+            reason += f", perhaps because it was over its limit of {limit} MB"
+        reasons.append(_late_reason(attrs) or reason)
     if attrs["Name"].endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         reasons.insert(0, "cancelled")
     if attrs["Name"].endswith(DONE_SUFFIX) and status in _NOT_RUNNING:

@@ -23,7 +23,7 @@ from typing import Any
 from torchx_kit.jobs.attempts import attempt_problems, attempt_rules
 from torchx_kit.scripts.attempt_script import GRACE_SECONDS, attempt_functions, time_limit
 from torchx_sched_aws.batch.options import MAX_ATTEMPTS, AWSBatchOpts
-from torchx_sched_aws.batch.states import time_of
+from torchx_sched_aws.batch.states import started_attempts, time_of
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, VolumeMount
 from torchx_specs.model.status import AppState, AttemptStatus
@@ -143,18 +143,18 @@ def attempt_statuses(job: Mapping[str, Any], state: AppState) -> list[AttemptSta
         job: The job, as ``DescribeJobs`` returns it.
         state: The state of the app.
     """
-    found = [
+    last = len(job.get("attempts") or ()) - 1
+    return [
         AttemptStatus(
             number,
             time_of(attempt, "startedAt"),
             time_of(attempt, "stoppedAt"),
-            _reason(attempt, state == AppState.CANCELLED and number == len(job["attempts"]) - 1),
+            _reason(attempt, state == AppState.CANCELLED and number == last)
+            if attempt.get("stoppedAt")
+            else None,
         )
-        for number, attempt in enumerate(job.get("attempts") or ())
+        for number, attempt in enumerate(started_attempts(job))
     ]
-    if state == AppState.RUNNING:
-        found.append(AttemptStatus(len(found), time_of(job, "startedAt")))
-    return found
 
 
 def is_last(code: int | None) -> bool:

@@ -79,7 +79,9 @@ def describe(
     failed = [r for r in replicas if r.state == AppState.FAILED and r.reason]
     if several and state == AppState.FAILED and failed:
         message = f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
-    attempts = attempt_statuses(job, state) if _has_attempts(job) else []
+    command = container_properties(job)[0].get("command") or []
+    has_attempts = split_attempt_command(command)[1] is not None
+    attempts = attempt_statuses(job, state) if has_attempts else []
     if attempts and state == AppState.FAILED and is_last(exit_code(job)):
         message = LAST
     described = DescribeAppResponse(
@@ -96,12 +98,6 @@ def describe(
     started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
     set_times(described, time_of(job, "createdAt"), replicas, started=started, ended=ended)
     return described
-
-
-def _has_attempts(job: Mapping[str, Any]) -> bool:
-    """Return whether a job has the option ``requeue``."""
-    command = container_properties(job)[0].get("command") or []
-    return split_attempt_command(command)[1] is not None
 
 
 def read_roles(job: Mapping[str, Any]) -> list[Role]:

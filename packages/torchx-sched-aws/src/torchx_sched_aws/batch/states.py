@@ -168,10 +168,24 @@ def state_reason(job: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, reasons))
 
 
+def started_attempts(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the attempts of a job or node, the running one included.
+
+    The field ``attempts`` has those that have ended. A job is ``RUNNING`` until Batch has noted
+    that its last attempt has ended, so the running one has another start than the last of them.
+    """
+    found = list(job.get("attempts") or ())
+    running = {"startedAt": job.get("startedAt")}
+    if job.get("status") == "RUNNING" and (
+        not found or running["startedAt"] != found[-1].get("startedAt")
+    ):
+        found.append(running)
+    return found
+
+
 def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how many times a job was restarted."""
-    ended = sum(1 for attempt in job.get("attempts") or () if attempt.get("stoppedAt"))
-    return max(0, ended - 1 if is_terminal(job_state(job)) else ended)
+    """Return how many times a job or node was restarted; a retry that waits is no restart yet."""
+    return max(0, len(started_attempts(job)) - 1)
 
 
 def definition_name(job: Mapping[str, Any]) -> str:

@@ -51,15 +51,14 @@ def job_state(status: str, secondary: str) -> AppState:
 def restart_count(job: Mapping[str, Any]) -> int:
     """Return how many times a training job was restarted.
 
-    An interruption and the restart after it count as one restart.
+    An interruption counts once the job trains again.
     """
     count = 0
-    previous = ""
+    was_interrupted = False
     for item in job.get("SecondaryStatusTransitions") or ():
-        status = str(item.get("Status"))
-        if status in _RESTARTED and previous not in _RESTARTED:
-            count += 1
-        previous = status
+        status = item.get("Status")
+        count += was_interrupted and status == "Training"
+        was_interrupted = status in _RESTARTED or (was_interrupted and status != "Training")
     return count
 
 
