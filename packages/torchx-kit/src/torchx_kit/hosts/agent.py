@@ -14,6 +14,7 @@ the error's arguments. Each request has a thread of its own. The program ends wh
 input ends.
 """
 
+import collections
 import contextlib
 import errno
 import fcntl
@@ -551,7 +552,13 @@ class Journal:
             self.file.flush()
 
 
-# Followed files. The client knows how much of each file it has, so this program keeps no state.
+# Followed files. The client knows how much of each file it has.
+
+#: Files that were read last, by device and inode. A file that was deleted or replaced keeps its
+#: unread bytes while it is open, and no new file gets its inode. After a broken connection, another
+#: program has this state no more.
+OPENED = collections.OrderedDict()  # type: collections.OrderedDict[tuple[int, ...], IO[bytes]]
+MOST_OPENED = 256
 
 
 def open_regular(path: str) -> int:
@@ -583,16 +590,26 @@ def new_bytes(
         identity: Device and inode of the file that the client knows; None if it knows none.
         room: The most bytes to return.
     """
+    known = tuple(identity or ())
+    old = OPENED.get(known)
     with file_errors("read", path):
         fd = open_regular(path)
-        if fd < 0:
+        file = open(fd, "rb") if fd >= 0 else old  # noqa: SIM115 - OPENED keeps it
+        if file is None:
             return None
-        with open(fd, "rb"):
-            status = os.fstat(fd)
-            found = [status.st_dev, status.st_ino]
-            is_new = identity not in (None, found) or status.st_size < position
-            begin = 0 if is_new else position
-            data = os.pread(fd, room, begin)
+        status = os.fstat(file.fileno())
+        found = (status.st_dev, status.st_ino)
+        if old is not None and found != known:
+            rest = os.pread(old.fileno(), room, position)
+            if rest:
+                return [position, rest, known, False]
+        OPENED.pop(found, None)
+        OPENED[found] = file
+        if len(OPENED) > MOST_OPENED:
+            OPENED.popitem(last=False)
+        is_new = bool(known) and known != found or status.st_size < position
+        begin = 0 if is_new else position
+        data = os.pread(file.fileno(), room, begin)
     return [begin, data, found, is_new] if data or is_new else None
 
 
