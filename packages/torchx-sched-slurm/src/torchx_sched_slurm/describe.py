@@ -271,6 +271,6 @@ def list_item(job: JobInfo) -> ListAppResponse:
     state = AppState.RUNNING if is_ending else appstate_from_slurm_state(job.state)
     app = ListAppResponse(job.job_id, state, name=job.name)
     set_times(app, job.submitted, started=job.started, ended=job.ended)
-    replica = ReplicaStatus(0, state, "", "", exit_code=job.exit_code)
-    app.exit_code = app_exit_code(state, [replica])
+    replicas = (ReplicaStatus(0, state, "", "", exit_code=code) for code in [job.exit_code])
+    app.exit_code = app_exit_code(state, replicas)
     return app

@@ -87,8 +87,8 @@ class SlurmJob(JobInfo):
         command: Path of the job's script, or the command line of sbatch, which ends with this path;
             empty if the job has no script file.
         expected: When Slurm expects the pending job to start; None if unknown.
-        parts: The components of the job, the first of which runs the script, or the tasks of the
-            array; empty for a part.
+        parts: The components of a heterogeneous job, the first of which runs the script, or the
+            tasks of an array; empty for other jobs.
         is_queued: Whether the queue lists the job.
     """
 
@@ -145,8 +145,12 @@ def parse_jobs(
     jobs: dict[str, list[SlurmJob]] = {}
     for row in rows:
         values = dict(zip(columns.values(), map(str.strip, row), strict=True))
-        number = re.split(r"[+_]", values["job_id"])[0]
-        jobs.setdefault(number, []).append(_part(values, is_queued))
+        part = _part(values, is_queued)
+        number = values["job_id"].partition("_")[0].partition("+")[0]
+        if number == values["job_id"]:
+            yield part
+        else:
+            jobs.setdefault(number, []).append(part)
     for number, parts in jobs.items():
         yield _whole(number, sorted(parts, key=_order))
         yield from (part for part in parts if "_" in part.job_id)
@@ -186,10 +190,8 @@ def _time(text: str) -> datetime | None:
 
 def _exit_code(text: str) -> int | None:
     """Return the exit code in ``code:signal``, negative for a signal; None if unknown."""
-    match = re.fullmatch(r"(\d+):(\d+)", text)
-    if match is None:
-        return None
-    return -int(match[2]) or int(match[1])
+    code, _, signal = text.partition(":")
+    return -int(signal) or int(code) if code.isdigit() and signal.isdigit() else None
 
 
 def _order(part: SlurmJob) -> tuple[int, int]:
@@ -207,8 +209,6 @@ def _order(part: SlurmJob) -> tuple[int, int]:
 def _whole(number: str, parts: list[SlurmJob]) -> SlurmJob:
     """Return a job with these components, or an array with these tasks."""
     lead = parts[0]
-    if len(parts) == 1:
-        return replace(lead, job_id=number, parts=(lead,))
     return replace(
         lead,
         job_id=number,

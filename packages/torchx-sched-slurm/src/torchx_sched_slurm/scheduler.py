@@ -266,7 +266,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
-        apps = [app for app in super().list(cfg) if parse_job_id(app.app_id)]
+        # The id of a submission that has not ended begins with a letter.
+        apps = [app for app in super().list(cfg) if app.app_id[0].isdigit()]
         return sorted(apps, key=_number_and_task, reverse=True)
 
     def _jobs_to_list(self) -> dict[str, JobInfo]:
@@ -282,7 +283,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         return [
             list_item(job)
             for job in jobs.values()
-            if job.job_id not in known and SlurmEntry.split_id(job.job_id)[1] is None
+            if job.job_id not in known and "_" not in job.job_id
         ]
 
     def _cancel_existing(self, app_id: str) -> None:

@@ -315,7 +315,8 @@ class Slurm(BatchSystem):
 
 def _numbers(jobs: Iterable[JobInfo]) -> dict[str, str]:
     """Return the numbers of jobs by the mark of their submission."""
-    return {job.mark: job.job_id for job in jobs if isinstance(job, SlurmJob) and job.parts}
+    whole = (job for job in jobs if isinstance(job, SlurmJob) and "_" not in job.job_id)
+    return {job.mark: job.job_id for job in whole}
 
 
 def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[str, JobInfo]:
