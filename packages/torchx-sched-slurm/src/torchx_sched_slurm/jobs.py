@@ -108,6 +108,11 @@ class SlurmJob(JobInfo):
         """
         return mark_of_script(self.command)
 
+    @property
+    def is_array(self) -> bool:
+        """Whether the parts are tasks of an array."""
+        return bool(self.parts) and "_" in self.parts[0].job_id
+
 
 def mark_of_script(command: str) -> str:
     """Return the mark in the path of a job's script, or an empty string.
