@@ -77,7 +77,7 @@ def cluster_options(app_id: str) -> list[str]:
     return ["--clusters", cluster] if cluster else []
 
 
-@dataclass(frozen=True)
+@dataclass
 class SlurmJob(JobInfo):
     """A job, a component of a heterogeneous job, or a task of an array, as Slurm lists it.
 
