@@ -206,7 +206,7 @@ class SlurmApp(AppSnapshot):
             if record.attempts and record.attempts[-1].reason:
                 end = f"ended: {record.attempts[-1].reason}"
             return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} {end}"
-        if line := record.setup_failure():
+        if line := record.text("setup").partition("\n")[0]:
             return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
         if cause:
             return _state_and_reason(cause)

@@ -152,7 +152,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
-                img_root=self._img_root(role.img_root),
+                img_root=self._host.resolve(role.img_root)
+                if macros.app_id in role.img_root
+                else self._host_path(role.img_root),
             )
             for name, role in request.replicas.items()
         }
@@ -163,9 +165,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name=info.app.name if info.app else request.job_name,
             app_id=new_mark(),
         )
-
-    def _img_root(self, path: str) -> str:
-        return self._host.resolve(path) if macros.app_id in path else self._host_path(path)
 
     def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:

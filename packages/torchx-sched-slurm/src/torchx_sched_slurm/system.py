@@ -100,10 +100,7 @@ class Slurm(BatchSystem):
     largest_array = 0
     cancels_all_elements = True
 
-    not_installed = (
-        "Slurm is not installed: there is no command {name} on PATH;"
-        " run this on a login node of the cluster"
-    )
+    not_installed = "Slurm is not installed: {error}; run this on a login node of the cluster"
     messages = {
         UnreachableError: (
             "unable to contact slurm controller",

@@ -101,14 +101,8 @@ def to_text(data: bytes) -> str:
 class Failure(Exception):
     """An operation failed.
 
-    Args:
-        kind: The kind of the error, which the client translates.
-        message: The error's message.
-        program: The program that does not exist.
+    The arguments are the kind of the error, which the client translates, and its message.
     """
-
-    def __init__(self, kind: str, message: str, program: str = "") -> None:
-        super().__init__(kind, message, program)
 
 
 @contextlib.contextmanager
@@ -157,9 +151,8 @@ def run(
             pass_fds=inherited,
         )
     except FileNotFoundError:
-        raise Failure(
-            "missing_command", "there is no command {} on PATH".format(name), name
-        ) from None
+        message = "there is no command {} on PATH".format(name)
+        raise Failure("missing_command", message) from None
     except (OSError, ValueError) as e:
         reason = getattr(e, "strerror", None) or e
         raise Failure("host", "cannot run {}: {}".format(name, reason)) from None
@@ -297,7 +290,7 @@ def tree_list(tree: str) -> "list[list[Any]]":
 
 
 def size_and_change(path: str) -> "list[int]":
-    """Return size and change time of a file or a link."""
+    """Return size and change time of a file or a link; a missing file has the size -1."""
     try:
         status = os.lstat(to_bytes(path))
     except OSError:
@@ -607,7 +600,7 @@ def new_bytes(
         OPENED[found] = file
         if len(OPENED) > MOST_OPENED:
             OPENED.popitem(last=False)
-        is_new = bool(known) and known != found or status.st_size < position
+        is_new = known not in ((), found) or status.st_size < position
         begin = 0 if is_new else position
         data = os.pread(file.fileno(), room, begin)
     return [begin, data, found, is_new] if data or is_new else None
@@ -637,7 +630,7 @@ def changes(
             for k, (path, position, identity) in enumerate(files)
         ]
         news = [[k] + one for k, one in found if one is not None]
-        now = [size_and_time(path) for path in watch]
+        now = [size_and_change(path) for path in watch]
         left = end - time.monotonic()
         if news or now != seen or left <= 0:
             return [news, now]
@@ -678,15 +671,6 @@ def last_lines_of_file(path: str, last: int) -> "tuple[int, int]":
                     at = block.rfind(b"\n", 0, at)
                 upper = lower
             return 0, count
-
-
-def size_and_time(path: str) -> "list[int]":
-    """Return size and modification time of a file."""
-    try:
-        status = os.stat(to_bytes(path))
-    except OSError:
-        return [-1, 0]
-    return [status.st_size, status.st_mtime_ns]
 
 
 OPERATIONS = {
@@ -731,7 +715,7 @@ class Server:
         except Failure as e:
             answer = [number] + list(e.args)
         except Exception as e:
-            answer = [number, "host", "{}: {}".format(type(e).__name__, e), ""]
+            answer = [number, "host", "{}: {}".format(type(e).__name__, e)]
         try:
             self.send(answer)
         except OSError:
