@@ -140,8 +140,8 @@ def parse_jobs(
     Raises:
         BatchError: The output is not a list of jobs.
     """
-    rows = [line.split(SEPARATOR) for line in output.split("\n")]
-    rows = [row for row in rows if len(row) == len(columns)]
+    split = (line.split(SEPARATOR) for line in output.split("\n"))
+    rows = [row for row in split if len(row) == len(columns)]
     separators = output.count(SEPARATOR)
     # A job name with newlines divides a row, but has no separators.
     is_list = separators > 0 and separators % (len(columns) - 1) == 0

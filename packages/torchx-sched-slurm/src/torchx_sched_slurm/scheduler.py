@@ -275,18 +275,16 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
         # The list item of an array that TorchX did not submit stands for its tasks.
         others = {i: job for i, job in jobs.items() if i not in known and "_" not in i}
-        arrays = [
-            entry
+        arrays = {
+            i: entry
             for i, job in others.items()
             if isinstance(job, SlurmJob) and job.is_array and job.mark
             if (entry := entry_from_record(self.system, i, job)) and entry.names
-        ]
-        for array in arrays:
-            del others[array.app_id]
-        elements = [element for array in arrays for element in array.elements({})]
+        }
+        elements = [element for array in arrays.values() for element in array.elements({})]
         found = self._describe_all(elements, jobs=jobs, pending_reasons=False)
         apps = [listed(found[one.app_id], name=one.name) for one in elements]
-        return [*apps, *map(list_item, others.values())]
+        return [*apps, *(list_item(job) for i, job in others.items() if i not in arrays)]
 
     def _cancel_existing(self, app_id: str) -> None:
         description = self.describe(app_id)
