@@ -143,7 +143,9 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
         patch.chdir(folder)
         scheduler = create_scheduler("test")
         line = "trap 'echo signalled; exit 0' USR1; for i in {1..900}; do sleep 0.2; done"
-        signalled = scheduler.submit(app(line), {"time": "1", "signal": "USR1@30"})
+        # Slurm checks this every half a minute, and may send the signal that much too early: here
+        # at least 29 seconds after the job's start, when the command has set its trap.
+        signalled = scheduler.submit(app(line), {"time": "1", "signal": "USR1@1"})
         killed = scheduler.submit(app("sleep 86400"), {"time": "1"})
     yield TimedJobs(variables, signalled, killed)
     service.stop(folder / "cluster")

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 import slurm as service
-from slurm_jobs import Cluster, app, every_release, wait_for, wait_until_forgotten
+from slurm_jobs import (
+    Cluster,
+    app,
+    every_release,
+    wait_for,
+    wait_until_forgotten,
+    with_and_without_accounting,
+)
 
 from patience import wait_for as wait_until
 from torchx_kit.batch.errors import LimitError
@@ -151,16 +158,31 @@ class TestTasks:
         listed = {found.app_id: found.state for found in scheduler.list()}
         assert [listed[ok], listed[failed]] == states
 
-    def test_a_task_that_the_index_lacks_has_its_roles(
-        self, scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(3, "sleep 86400"))))
-        monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "empty"))
-        other = create_scheduler("test")
-        found = other.describe(ids[2])
-        assert found is not None
-        assert [role.name for role in found.roles] == ["main"]
-        other.cancel(ids[0].partition("_")[0])
+
+@pytest.mark.gate
+@with_and_without_accounting
+def test_a_task_that_the_index_lacks_is_listed_and_has_its_roles(
+    scheduler: SlurmScheduler,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    apps = elements(3, "[ $0 = 1 ] || sleep 86400")
+    ids = list(scheduler.app_arrays.submit(infos(scheduler, apps)))
+    wait_until_forgotten(cluster, ids[1])
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "empty"))
+    other = create_scheduler("test")
+    found = other.describe(ids[2])
+    assert found is not None
+    assert [role.name for role in found.roles] == ["main"]
+    number = ids[0].partition("_")[0]
+    listed = {one.app_id: one for one in other.list() if one.app_id.startswith(number)}
+    assert {one.app_id: one.name for one in listed.values()} == {
+        app_id: app.name for app_id, app in zip(ids, apps, strict=True)
+    }
+    assert listed[ids[1]].state == AppState.SUCCEEDED
+    assert listed[ids[2]].state != AppState.SUCCEEDED
+    other.cancel(number)
 
 
 @pytest.mark.parametrize("count", [1, 3])

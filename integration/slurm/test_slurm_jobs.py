@@ -208,6 +208,18 @@ class TestRetries:
         assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
         assert lines(scheduler, app_id) == ["attempt 0\n", "attempt 1\n"]
 
+    @pytest.mark.gate
+    def test_requeue_keeps_the_output_of_setup(
+        self, scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SBATCH_OPEN_MODE", "truncate")
+        setup = ['echo "setup ${SLURM_RESTART_COUNT:-0}"']
+        job = app('[ "${SLURM_RESTART_COUNT:-0}" = 1 ]', max_retries=3)
+        app_id = submit(scheduler, job, setup=setup)
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        output = Path(f"slurm-{app_id}.out").read_text().splitlines()
+        assert [line for line in output if line.startswith("setup")] == ["setup 0", "setup 1"]
+
     def test_requeued_job_is_cancelled(self, scheduler: SlurmScheduler) -> None:
         line = "until [ -e go ]; do sleep 0.1; done; exit 1"
         app_id = submit(scheduler, app(line, max_retries=9))

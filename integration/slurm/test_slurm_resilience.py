@@ -78,8 +78,8 @@ class TestWeights:
 
     @pytest.mark.parametrize("cluster", [PLAIN], indirect=True)
     def test_time_limit(self, scheduler: SlurmScheduler, work: Path) -> None:
-        """Slurm sends the signal when half of the minute is over, the shortest limit."""
-        options = {"resume_dir": "resume", "time": "1", "signal": "B:USR1@30"}
+        """Slurm sends the signal 30 to 60 seconds after the start, when all ranks have begun."""
+        options = {"resume_dir": "resume", "time": "2", "signal": "B:USR1@60"}
         app_id = scheduler.submit(loop(work, "limit"), options)
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.SUCCEEDED

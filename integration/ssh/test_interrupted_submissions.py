@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import subprocess
 import sys
 from collections import Counter
@@ -62,12 +63,19 @@ def slow(
     SshHost(name).ssh.disconnect()
 
 
-def jobs(host: SshHost) -> dict[str, list[str]]:
-    """Return the numbers of the jobs in the queue, by their names."""
+@pytest.fixture
+def prefix() -> str:
+    """Return the beginning of the names of this test's jobs; Slurm lists those of other tests."""
+    return f"t{secrets.token_hex(4)}-"
+
+
+def jobs(host: SshHost, prefix: str) -> dict[str, list[str]]:
+    """Return the numbers of a test's jobs in the queue, by their names."""
     found: dict[str, list[str]] = {}
     for line in host.run(["squeue", "-h", "-o", "%i %j"]).stdout.splitlines():
         number, _, name = line.partition(" ")
-        found.setdefault(name, []).append(number)
+        if name.startswith(prefix):
+            found.setdefault(name, []).append(number)
     return found
 
 
@@ -76,37 +84,41 @@ def app(name: str) -> AppDef:
 
 
 def cut_submissions(
-    scheduler: Scheduler[Any], cutter: Proxy, host: SshHost, cuts: Iterable[int]
+    scheduler: Scheduler[Any], cutter: Proxy, host: SshHost, prefix: str, cuts: Iterable[int]
 ) -> Counter[str]:
     """Submit jobs while the connection is cut after a number of blocks, and check the queue."""
     submitted: dict[str, str] = {}
     outcomes: Counter[str] = Counter()
     for k, blocks in enumerate(cuts):
+        name = f"{prefix}{k}"
         cutter.after(blocks, cutter.cut)
         with contextlib.suppress(BackendError):
-            submitted[f"cut-{k}"] = scheduler.submit(app(f"cut-{k}"), {"extra": ["hold"]})
+            submitted[name] = scheduler.submit(app(name), {"extra": ["hold"]})
         outcomes["missed" if cutter.is_waiting() else "cut"] += 1
-        outcomes["submitted" if f"cut-{k}" in submitted else "refused"] += 1
+        outcomes["submitted" if name in submitted else "refused"] += 1
         cutter.after(0, lambda: None)
-    assert jobs(host) == {name: [number] for name, number in submitted.items()}
-    assert {one.app_id for one in scheduler.list()} == set(submitted.values())
+    assert jobs(host, prefix) == {name: [number] for name, number in submitted.items()}
+    listed = {one.app_id for one in scheduler.list() if one.name.startswith(prefix)}
+    assert listed == set(submitted.values())
     return outcomes
 
 
 @pytest.mark.gate
 def test_a_cut_at_each_step_submits_each_job_once(
-    slow: tuple[Proxy, str], cluster_host: SshHost
+    slow: tuple[Proxy, str], cluster_host: SshHost, prefix: str
 ) -> None:
     cutter, name = slow
     scheduler = InstalledSchedulers()[f"slurm@{name}"]("test")
     scheduler.list()  # connects
-    outcomes = cut_submissions(scheduler, cutter, cluster_host, range(16))
+    outcomes = cut_submissions(scheduler, cutter, cluster_host, prefix, range(16))
     assert outcomes["cut"] >= 8
     assert not outcomes["refused"]
     scheduler.close()
 
 
-def test_random_cuts_submit_each_job_once(slow: tuple[Proxy, str], cluster_host: SshHost) -> None:
+def test_random_cuts_submit_each_job_once(
+    slow: tuple[Proxy, str], cluster_host: SshHost, prefix: str
+) -> None:
     cutter, name = slow
     scheduler = InstalledSchedulers()[f"slurm@{name}"]("test")
     host = find_host(name)
@@ -123,7 +135,7 @@ def test_random_cuts_submit_each_job_once(slow: tuple[Proxy, str], cluster_host:
             else:
                 yield generator.randrange(WHOLE)
 
-    outcomes = cut_submissions(scheduler, cutter, cluster_host, cuts())
+    outcomes = cut_submissions(scheduler, cutter, cluster_host, prefix, cuts())
     print(f"{dict(outcomes)}, seed {SEED}")
     assert min(outcomes["cut"], outcomes["submitted"]) > SUBMISSIONS / 4
     scheduler.close()
@@ -136,13 +148,14 @@ def kill_clients(
     machines: Path,
     environment: dict[str, str],
     work: Path,
+    prefix: str,
 ) -> KillClients:
     """Return a function that kills ``torchx run``, and checks the queue and the journal.
 
     Its argument returns the numbers of blocks after which ``torchx run`` is killed, for the number
     of blocks of a whole submission.
     """
-    return partial(_kill_clients, *slow, cluster_host, machines, environment, work)
+    return partial(_kill_clients, *slow, cluster_host, machines, environment, work, prefix)
 
 
 def _kill_clients(
@@ -152,6 +165,7 @@ def _kill_clients(
     machines: Path,
     environment: dict[str, str],
     work: Path,
+    prefix: str,
     choose: Callable[[int], Iterable[int]],
 ) -> Counter[str]:
     program = f"{Path(sys.executable).parent}/torchx"
@@ -161,7 +175,7 @@ def _kill_clients(
     def run(k: int, blocks: int) -> int:
         """Run ``torchx``, and return how many blocks it needed."""
         before = cutter.passed
-        options = ["--workspace=", "-cfg", "extra=hold", "--name", f"kill-{k}"]
+        options = ["--workspace=", "-cfg", "extra=hold", "--name", f"{prefix}{k}"]
         process = subprocess.Popen(
             [program, "run", "-s", f"slurm@{name}", *options, "utils.sh", "true"],
             env=variables,
@@ -184,15 +198,15 @@ def _kill_clients(
     user = service.user_of(machines, "bash")
     helpers = ["pgrep", "-u", user, "-fc", '"torchx","exec"']
     wait_for(lambda: host.run(helpers).stdout.strip() == "1")
-    queued = jobs(host)
+    queued = jobs(host, prefix)
     with get_runner() as runner:
         # A job that Slurm has is found by the handle of the journal.
         recorded = {one.name: one.handle for one in submissions()}
         for k in range(len(kills)):
-            numbers = queued.get(f"kill-{k}", [])
+            numbers = queued.get(f"{prefix}{k}", [])
             assert len(numbers) < 2
             outcomes["submitted"] += len(numbers)
-            handle = recorded.get(f"kill-{k}")
+            handle = recorded.get(f"{prefix}{k}")
             if not numbers:
                 status = runner.status(handle) if handle else None
                 assert status is None or status.state in (AppState.PENDING, AppState.CANCELLED)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -129,7 +130,7 @@ class TestRequestsThatAreSentAgain:
         for _ in range(2):
             with pytest.raises(CommandNotFoundError, match="no-such-command") as caught:
                 host.batch([Run(["no-such-command"])], once=once)
-            assert caught.value.program == "no-such-command"
+            assert str(caught.value) == "there is no command no-such-command on PATH"
 
     def test_a_command_ends_without_its_client_and_the_next_request_continues(
         self, connect: Callable[[], SshHost], tmp_path: Path, once: str
@@ -398,6 +399,24 @@ class TestLogs:
         assert next(lines) == "new\n"
         finished.touch()
         assert list(lines) == []
+
+    @pytest.mark.parametrize("is_kept", [True, False], ids=["renamed", "deleted"])
+    def test_unread_lines_of_a_replaced_log_come_first(
+        self, host: SshHost, tmp_path: Path, is_kept: bool
+    ) -> None:
+        log, finished = tmp_path / "log", tmp_path / "finished"
+        log.write_text("first\n")
+        lines = self.follow(host, log, finished)
+        found = [next(lines)]
+        with open(log, "a") as file:
+            file.write("second\n" * 300_000)  # more than the helper program returns at once
+        found.append(next(lines))
+        log.rename(tmp_path / "log.1") if is_kept else log.unlink()
+        log.write_text("new\n" * 600_000)
+        finished.touch()
+        found += lines
+        assert Counter(found) == {"first\n": 1, "second\n": 300_000, "new\n": 600_000}
+        assert found[-1] == "new\n"
 
     def test_partial_lines_are_shown(self, host: SshHost, tmp_path: Path) -> None:
         log, finished = tmp_path / "log", tmp_path / "finished"

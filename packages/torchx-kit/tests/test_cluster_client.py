@@ -37,7 +37,7 @@ class ScriptedHost(LocalHost):
 
 
 class QueueClient(ClusterClient):
-    not_installed = "no queue here: there is no {name}"
+    not_installed = "no queue here: {error}"
     messages = {UnreachableError: ("controller is away",)}
     env = {"LC_ALL": "C"}
     command_env = {"list": {"TZ": "UTC0"}}
@@ -97,7 +97,7 @@ def test_a_command_gets_its_own_variables() -> None:
             UnreachableError,
             "list: Controller is away",
         ),
-        (CommandNotFoundError("x", "list"), BatchError, "no queue here: there is no list"),
+        (CommandNotFoundError("there is no list"), BatchError, "no queue here: there is no list"),
         (HostUnreachableError("no route"), UnreachableError, "no route"),
         (HostError("cannot run list"), BatchError, "cannot run list"),
     ],

@@ -66,6 +66,14 @@ def test_directive_of_the_user_replaces_those_that_it_excludes(
     assert ("--cpus-per-task=2" in step) == ("--cpus-per-task" not in replaced)
 
 
+def test_output_of_earlier_attempts_is_kept_unless_the_user_truncates_it(
+    scheduler: SlurmScheduler,
+) -> None:
+    [default] = directives(script_text(scheduler, role()))
+    [own] = directives(script_text(scheduler, role(), extra=["open-mode=truncate"]))
+    assert (default["--open-mode"], own["--open-mode"]) == ("append", "truncate")
+
+
 class TestRetries:
     def test_job_is_requeued_as_often_as_the_smallest_max_retries(
         self, scheduler: SlurmScheduler

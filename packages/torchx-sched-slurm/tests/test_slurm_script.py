@@ -14,7 +14,7 @@ from slurm_requests import role, script_text
 
 from torchx_sched_slurm.request import SlurmReplicaRequest
 from torchx_sched_slurm.scheduler import SlurmScheduler
-from torchx_specs import AppDef, macros
+from torchx_specs import AppDef, Role, macros
 
 
 # Hypothesis also generates strings from our sources, and so macros, which would be substituted.
@@ -144,6 +144,16 @@ class TestRequeue:
         assert outcome("exit 1") == "FAILED"
 
 
+def run_script(scheduler: SlurmScheduler, record: Path, job: Role, **cfg: object) -> None:
+    """Run the batch script of job 5, which has this record, with doubles of Slurm's commands."""
+    request = scheduler.submit_dryrun(AppDef("app", [job]), cfg).request
+    script = record.parents[1] / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1"}
+    environ = {**variables, "PATH": f"{os.environ['PATH']}:/usr/bin:/bin"}
+    subprocess.run(["/bin/bash", script], env=environ, check=False)
+
+
 def test_job_that_is_cancelled_while_it_starts_reports_its_end(
     scheduler: SlurmScheduler, tmp_path: Path, command_double: Callable[..., Path]
 ) -> None:
@@ -151,13 +161,7 @@ def test_job_that_is_cancelled_while_it_starts_reports_its_end(
     command_double("srun", f"touch {tmp_path}/started")
     command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
     command_double("getent", "kill -TERM $PPID")  # the script calls it before srun
-    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
-    script = tmp_path / "script.sh"
-    script.write_text(replace(request, record=str(record)).materialize())
-    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
-    subprocess.run(
-        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
-    )
+    run_script(scheduler, record, role())
     assert (record / "outcome").read_text().startswith("FAILED 143")
     assert "JobState=CANCELLED" in (record / "ending").read_text()
     assert not (tmp_path / "started").exists()
@@ -174,16 +178,26 @@ def test_setup_that_a_cancellation_ends_is_no_failed_setup(
     record = tmp_path / ".torchx-slurm" / "mark"
     command_double("srun", f"touch {tmp_path}/started")
     command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
-    request = scheduler.submit_dryrun(AppDef("app", [role()]), {"setup": [line]}).request
-    script = tmp_path / "script.sh"
-    script.write_text(replace(request, record=str(record)).materialize())
-    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
-    subprocess.run(
-        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
-    )
+    run_script(scheduler, record, role(), setup=[line])
     assert (record / "setup").exists() is is_failed
     assert (record / "outcome").read_text().startswith("FAILED 1 ")
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("cfg", [{}, {"requeue": True}], ids=["default", "requeue"])
+def test_early_signal_before_the_time_limit_does_not_kill_the_script(
+    scheduler: SlurmScheduler,
+    tmp_path: Path,
+    command_double: Callable[..., Path],
+    cfg: dict[str, object],
+) -> None:
+    """Slurm may send it half a minute early, and so before srun runs."""
+    record = tmp_path / ".torchx-slurm" / "mark"
+    srun = command_double("srun", f"echo '0 n1 5 9 0' > {record}/replica-0-0")
+    command_double("scontrol", "echo 'JobId=5 JobState=RUNNING Reason=None '")
+    run_script(scheduler, record, role(), setup=["kill -USR1 $$", "kill -USR2 $$"], **cfg)
+    assert srun.exists()
+    assert (record / "outcome").read_text().startswith("SUCCEEDED 0 ")
 
 
 @pytest.mark.parametrize(
@@ -212,13 +226,7 @@ def test_srun_that_exits_with_0_after_the_tasks_were_killed(
         f" while kill -0 $(cat {tmp_path}/pid); do sleep 0.02; done; fi;"
         " echo 'JobId=5 JobState=CANCELLED Reason=None '",
     )
-    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
-    script = tmp_path / "script.sh"
-    script.write_text(replace(request, record=str(record)).materialize())
-    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
-    subprocess.run(
-        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
-    )
+    run_script(scheduler, record, role())
     assert (record / "outcome").read_text().startswith(outcome)
 
 
@@ -245,14 +253,7 @@ def test_srun_that_exits_with_0_without_the_end_of_a_replica(
     command_double("srun", f"{' '.join(write)} exit 0")
     command_double("scontrol", "echo 'JobId=5 JobState=RUNNING Reason=None '")
     command_double("sleep", "exit 0")  # the script waits for late reports
-    app = AppDef("app", [role(num_replicas=2)])
-    request = scheduler.submit_dryrun(app, {}).request
-    script = tmp_path / "script.sh"
-    script.write_text(replace(request, record=str(record)).materialize())
-    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
-    subprocess.run(
-        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
-    )
+    run_script(scheduler, record, role(num_replicas=2))
     assert (record / "outcome").read_text().startswith(f"{outcome} ")
 
 
@@ -284,12 +285,6 @@ def test_the_outcome_names_the_cause(
     record = tmp_path / ".torchx-slurm" / "mark"
     command_double("srun", f"cat {WRITTEN / messages} >&2; exit 9" if messages else "exit 9")
     command_double("scontrol", f"echo '{shown}'" if shown else "exit 1")
-    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
-    script = tmp_path / "script.sh"
-    script.write_text(replace(request, record=str(record)).materialize())
-    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
-    subprocess.run(
-        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
-    )
+    run_script(scheduler, record, role())
     state, code, attempt, _, *found = (record / "outcome").read_text().split()
     assert ([state, code, attempt], found) == (["FAILED", "9", "0"], [cause] if cause else [])

@@ -55,10 +55,7 @@ class HTCondor(BatchSystem):
     array_size = 2000
     first_task = 0
 
-    not_installed = (
-        "HTCondor is not installed: there is no command {name} on PATH; run this on an access point"
-        " of the pool"
-    )
+    not_installed = "HTCondor is not installed: {error}; run this on an access point of the pool"
     messages = {
         UnreachableError: (
             "cedar:6001",

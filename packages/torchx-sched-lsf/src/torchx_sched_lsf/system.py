@@ -95,7 +95,7 @@ class Lsf(BatchSystem):
     )
 
     not_installed = (
-        "LSF is not installed: there is no command {name} on PATH; run this on a login host of"
+        "LSF is not installed: {error}; run this on a login host of"
         " the cluster, with LSF's profile sourced"
     )
     messages = {

@@ -45,7 +45,7 @@ class Sge(BatchSystem):
     array_size = 75000  # the default of max_aj_tasks
 
     not_installed = (
-        "Grid Engine is not installed: there is no command {name} on PATH; run this on a submit"
+        "Grid Engine is not installed: {error}; run this on a submit"
         " host of the cluster, with its settings.sh sourced"
     )
     messages = {

@@ -13,12 +13,13 @@ from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
 from torchx_kit.batch.entries import INTERRUPTED, SUBMITTING
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
-from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.operations import ReadFiles
 from torchx_kit.jobs.descriptions import app_exit_code, from_dict, set_times
 from torchx_kit.jobs.records import REPORTS, ReplicaRecord
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord, record_path
+from torchx_sched_slurm.job_files.records import NAMES, SlurmEntry, SlurmRecord, record_path
+from torchx_sched_slurm.job_files.script import SCRIPT
 from torchx_sched_slurm.jobs import SlurmJob, expand_nodes, selector
 from torchx_sched_slurm.states import FAILURES, appstate_from_slurm_state
 from torchx_specs.model.constants import NONE
@@ -34,11 +35,11 @@ _RECORD_SECONDS = 60.0
 _NODE_CAUSES = ("NODE_FAIL", "OUT_OF_MEMORY")
 
 
-def entry_from_record(host: Host, app_id: str, job: SlurmJob) -> SlurmEntry | None:
+def entry_from_record(system: BatchSystem, app_id: str, job: SlurmJob) -> SlurmEntry | None:
     """Return an index entry made from the record of a job, or None if the job has no record.
 
     Args:
-        host: The machine with the job's files.
+        system: The client.
         app_id: The id of the job or array.
         job: The job as the queue or accounting lists it.
     """
@@ -48,9 +49,10 @@ def entry_from_record(host: Host, app_id: str, job: SlurmJob) -> SlurmEntry | No
         path = record_path(job.folder, job.mark or selector(app_id))
     else:
         return None
-    if not host.exists(path):
+    (files,) = system.batch([ReadFiles(path, ("folder", "script", SCRIPT, NAMES))])
+    if not files:
         return None
-    record = SlurmRecord(host, path)
+    record = SlurmRecord(system.host, path, files)
     return SlurmEntry(
         *(app_id, job.name, record.folder(), path, record.roles()),
         complete=True,
@@ -204,7 +206,7 @@ class SlurmApp(AppSnapshot):
             if record.attempts and record.attempts[-1].reason:
                 end = f"ended: {record.attempts[-1].reason}"
             return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} {end}"
-        if line := record.setup_failure():
+        if line := record.text("setup").partition("\n")[0]:
             return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
         if cause:
             return _state_and_reason(cause)
@@ -271,6 +273,6 @@ def list_item(job: JobInfo) -> ListAppResponse:
     state = AppState.RUNNING if is_ending else appstate_from_slurm_state(job.state)
     app = ListAppResponse(job.job_id, state, name=job.name)
     set_times(app, job.submitted, started=job.started, ended=job.ended)
-    replica = ReplicaStatus(0, state, "", "", exit_code=job.exit_code)
-    app.exit_code = app_exit_code(state, [replica])
+    replicas = (ReplicaStatus(0, state, "", "", exit_code=code) for code in [job.exit_code])
+    app.exit_code = app_exit_code(state, replicas)
     return app

@@ -77,7 +77,7 @@ def cluster_options(app_id: str) -> list[str]:
     return ["--clusters", cluster] if cluster else []
 
 
-@dataclass(frozen=True)
+@dataclass
 class SlurmJob(JobInfo):
     """A job, a component of a heterogeneous job, or a task of an array, as Slurm lists it.
 
@@ -87,8 +87,8 @@ class SlurmJob(JobInfo):
         command: Path of the job's script, or the command line of sbatch, which ends with this path;
             empty if the job has no script file.
         expected: When Slurm expects the pending job to start; None if unknown.
-        parts: The components of the job, the first of which runs the script, or the tasks of the
-            array; empty for a part.
+        parts: The components of a heterogeneous job, the first of which runs the script, or the
+            tasks of an array; empty for other jobs.
         is_queued: Whether the queue lists the job.
     """
 
@@ -107,6 +107,11 @@ class SlurmJob(JobInfo):
         the comment, because users and sites change comments.
         """
         return mark_of_script(self.command)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the parts are tasks of an array."""
+        return bool(self.parts) and "_" in self.parts[0].job_id
 
 
 def mark_of_script(command: str) -> str:
@@ -135,8 +140,8 @@ def parse_jobs(
     Raises:
         BatchError: The output is not a list of jobs.
     """
-    rows = [line.split(SEPARATOR) for line in output.split("\n")]
-    rows = [row for row in rows if len(row) == len(columns)]
+    split = (line.split(SEPARATOR) for line in output.split("\n"))
+    rows = [row for row in split if len(row) == len(columns)]
     separators = output.count(SEPARATOR)
     # A job name with newlines divides a row, but has no separators.
     is_list = separators > 0 and separators % (len(columns) - 1) == 0
@@ -145,8 +150,12 @@ def parse_jobs(
     jobs: dict[str, list[SlurmJob]] = {}
     for row in rows:
         values = dict(zip(columns.values(), map(str.strip, row), strict=True))
-        number = re.split(r"[+_]", values["job_id"])[0]
-        jobs.setdefault(number, []).append(_part(values, is_queued))
+        part = _part(values, is_queued)
+        number = values["job_id"].partition("_")[0].partition("+")[0]
+        if number == values["job_id"]:
+            yield part
+        else:
+            jobs.setdefault(number, []).append(part)
     for number, parts in jobs.items():
         yield _whole(number, sorted(parts, key=_order))
         yield from (part for part in parts if "_" in part.job_id)
@@ -186,10 +195,8 @@ def _time(text: str) -> datetime | None:
 
 def _exit_code(text: str) -> int | None:
     """Return the exit code in ``code:signal``, negative for a signal; None if unknown."""
-    match = re.fullmatch(r"(\d+):(\d+)", text)
-    if match is None:
-        return None
-    return -int(match[2]) or int(match[1])
+    code, _, signal = text.partition(":")
+    return -int(signal) or int(code) if code.isdigit() and signal.isdigit() else None
 
 
 def _order(part: SlurmJob) -> tuple[int, int]:
@@ -207,8 +214,6 @@ def _order(part: SlurmJob) -> tuple[int, int]:
 def _whole(number: str, parts: list[SlurmJob]) -> SlurmJob:
     """Return a job with these components, or an array with these tasks."""
     lead = parts[0]
-    if len(parts) == 1:
-        return replace(lead, job_id=number, parts=(lead,))
     return replace(
         lead,
         job_id=number,

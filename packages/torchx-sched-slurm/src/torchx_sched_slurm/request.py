@@ -110,7 +110,8 @@ class SlurmReplicaRequest:
         """
         opts = cfg if isinstance(cfg, SlurmOpts) else SlurmOpts.from_cfg(cfg)
         per_node = opts.replicas_per_node
-        sbatch: dict[str, str | None] = {"requeue": None}
+        # By default, Slurm truncates the output of the script when it requeues the job.
+        sbatch: dict[str, str | None] = {"requeue": None, "open-mode": "append"}
         for key in (*sorted(SBATCH_GROUP_OPTIONS), *DIRECTIVES):
             value = opts.time_limit if key == "time" else opts[key]
             if value:

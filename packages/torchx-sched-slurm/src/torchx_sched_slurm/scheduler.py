@@ -99,8 +99,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         host: Host | None = None,
     ) -> None:
         super().__init__(session_name, timeout=timeout, patience=patience, host=host)
-        # Entries of arrays with a record that the index lacks, by id.
-        self._others: dict[str, SlurmEntry] = {}
 
     # Methods that submit apps.
 
@@ -154,7 +152,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
-                img_root=self._img_root(role.img_root),
+                img_root=self._host.resolve(role.img_root)
+                if macros.app_id in role.img_root
+                else self._host_path(role.img_root),
             )
             for name, role in request.replicas.items()
         }
@@ -165,9 +165,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             name=info.app.name if info.app else request.job_name,
             app_id=new_mark(),
         )
-
-    def _img_root(self, path: str) -> str:
-        return self._host.resolve(path) if macros.app_id in path else self._host_path(path)
 
     def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:
@@ -222,21 +219,17 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             # The submission has ended. The entry of an array precedes those of its tasks.
             marked = (e for e in self._index.entries() if cast("SlurmEntry", e).mark == job_id)
             return cast("SlurmEntry | None", next(marked, None))
-        array_id, task = SlurmEntry.split_id(job_id)
-        other = self._others.get(array_id)
-        if other is None:
-            from torchx_sched_slurm.describe import entry_from_record
+        from torchx_sched_slurm.describe import entry_from_record
 
-            entry = SlurmEntry(job_id, "", "", "", complete=True)
-            job = self._listing(entry).get(job_id)
-            job = job or self.system.explain([JobInfo(job_id)]).get(job_id)
-            if not isinstance(job, SlurmJob):
-                return None
-            other = entry_from_record(self._host, array_id, job)
-            if other is None:
-                return replace(entry, name=job.name)
-            if other.names:  # a single job may write more to its record
-                self._others[array_id] = other
+        array_id, task = SlurmEntry.split_id(job_id)
+        entry = SlurmEntry(job_id, "", "", "", complete=True)
+        job = self._listing(entry).get(job_id)
+        job = job or self.system.explain([JobInfo(job_id)]).get(job_id)
+        if not isinstance(job, SlurmJob):
+            return None
+        other = entry_from_record(self.system, array_id, job)
+        if other is None:
+            return replace(entry, name=job.name)
         if task is None:
             return other
         return cast("SlurmEntry", other.make_element(task)) if task < len(other.names) else None
@@ -266,7 +259,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The queue cannot be queried.
         """
-        apps = [app for app in super().list(cfg) if parse_job_id(app.app_id)]
+        # The id of a submission that has not ended begins with a letter.
+        apps = [app for app in super().list(cfg) if app.app_id[0].isdigit()]
         return sorted(apps, key=_number_and_task, reverse=True)
 
     def _jobs_to_list(self) -> dict[str, JobInfo]:
@@ -276,14 +270,21 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     def _other_apps(
         self, jobs: Mapping[str, JobInfo], known: Set[str]
     ) -> Sequence[ListAppResponse]:
-        from torchx_sched_slurm.describe import list_item
+        from torchx_kit.jobs.descriptions import listed
+        from torchx_sched_slurm.describe import entry_from_record, list_item
 
-        # The list item of an array stands for its tasks.
-        return [
-            list_item(job)
-            for job in jobs.values()
-            if job.job_id not in known and SlurmEntry.split_id(job.job_id)[1] is None
-        ]
+        # The list item of an array that TorchX did not submit stands for its tasks.
+        others = {i: job for i, job in jobs.items() if i not in known and "_" not in i}
+        arrays = {
+            i: entry
+            for i, job in others.items()
+            if isinstance(job, SlurmJob) and job.is_array and job.mark
+            if (entry := entry_from_record(self.system, i, job)) and entry.names
+        }
+        elements = [element for array in arrays.values() for element in array.elements({})]
+        found = self._describe_all(elements, jobs=jobs, pending_reasons=False)
+        apps = [listed(found[one.app_id], name=one.name) for one in elements]
+        return [*apps, *(list_item(job) for i, job in others.items() if i not in arrays)]
 
     def _cancel_existing(self, app_id: str) -> None:
         description = self.describe(app_id)

@@ -100,10 +100,7 @@ class Slurm(BatchSystem):
     largest_array = 0
     cancels_all_elements = True
 
-    not_installed = (
-        "Slurm is not installed: there is no command {name} on PATH;"
-        " run this on a login node of the cluster"
-    )
+    not_installed = "Slurm is not installed: {error}; run this on a login node of the cluster"
     messages = {
         UnreachableError: (
             "unable to contact slurm controller",
@@ -315,7 +312,8 @@ class Slurm(BatchSystem):
 
 def _numbers(jobs: Iterable[JobInfo]) -> dict[str, str]:
     """Return the numbers of jobs by the mark of their submission."""
-    return {job.mark: job.job_id for job in jobs if isinstance(job, SlurmJob) and job.parts}
+    whole = (job for job in jobs if isinstance(job, SlurmJob) and "_" not in job.job_id)
+    return {job.mark: job.job_id for job in whole}
 
 
 def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[str, JobInfo]:

@@ -57,7 +57,7 @@ class ClusterClient:
         clock: Function that returns a time in seconds.
     """
 
-    #: The error message if a command does not exist; ``{name}`` stands for the command.
+    #: The error message if a command does not exist; ``{error}`` stands for the host's message.
     not_installed: ClassVar[str]
     #: Patterns of error messages, in lower case, by the error that they mean. An error of several
     #: jobs is an EndedError only if the message about each job matches.
@@ -254,7 +254,7 @@ class ClusterClient:
         try:
             yield
         except CommandNotFoundError as e:
-            raise BatchError(self.not_installed.format(name=e.program)) from None
+            raise BatchError(self.not_installed.format(error=e)) from None
         except HostUnreachableError as e:
             kind = self.error_class(str(e))
             # A command may wait as long as this user has too many jobs.

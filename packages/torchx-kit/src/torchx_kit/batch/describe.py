@@ -73,7 +73,10 @@ def describe_all(
         one
         for one in entries
         if one.final is None
-        or (app_type.may_start_again and _may_be_in_queue(system, jobs, one.app_id))
+        or (
+            app_type.may_start_again
+            and (jobs is None or system.phase_of(jobs.get(one.app_id)).is_in_queue)
+        )
     ]
     if not active:
         return found
@@ -94,11 +97,6 @@ def describe_all(
                 app.entry.final = final
                 index.put(app.entry)
     return found
-
-
-def _may_be_in_queue(system: BatchSystem, jobs: Mapping[str, JobInfo] | None, app_id: str) -> bool:
-    """Return whether a listing shows the job with the id of an app; True without a listing."""
-    return jobs is None or system.phase_of(jobs.get(app_id)).is_in_queue
 
 
 def read_apps(

@@ -73,9 +73,12 @@ class Cause:
 UNKNOWN = JobState(Phase.UNKNOWN)
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobInfo:
     """What a batch system knows about a job, or about one task of a job.
+
+    The class is not frozen, because lists of jobs are long, and creation would take three times as
+    long. Nobody changes an object.
 
     Attributes:
         job_id: The id of the job or task, with which commands address it.

@@ -14,6 +14,7 @@ the error's arguments. Each request has a thread of its own. The program ends wh
 input ends.
 """
 
+import collections
 import contextlib
 import errno
 import fcntl
@@ -100,14 +101,8 @@ def to_text(data: bytes) -> str:
 class Failure(Exception):
     """An operation failed.
 
-    Args:
-        kind: The kind of the error, which the client translates.
-        message: The error's message.
-        program: The program that does not exist.
+    The arguments are the kind of the error, which the client translates, and its message.
     """
-
-    def __init__(self, kind: str, message: str, program: str = "") -> None:
-        super().__init__(kind, message, program)
 
 
 @contextlib.contextmanager
@@ -156,9 +151,8 @@ def run(
             pass_fds=inherited,
         )
     except FileNotFoundError:
-        raise Failure(
-            "missing_command", "there is no command {} on PATH".format(name), name
-        ) from None
+        message = "there is no command {} on PATH".format(name)
+        raise Failure("missing_command", message) from None
     except (OSError, ValueError) as e:
         reason = getattr(e, "strerror", None) or e
         raise Failure("host", "cannot run {}: {}".format(name, reason)) from None
@@ -296,7 +290,7 @@ def tree_list(tree: str) -> "list[list[Any]]":
 
 
 def size_and_change(path: str) -> "list[int]":
-    """Return size and change time of a file or a link."""
+    """Return size and change time of a file or a link; a missing file has the size -1."""
     try:
         status = os.lstat(to_bytes(path))
     except OSError:
@@ -551,7 +545,13 @@ class Journal:
             self.file.flush()
 
 
-# Followed files. The client knows how much of each file it has, so this program keeps no state.
+# Followed files. The client knows how much of each file it has.
+
+#: Files that were read last, by device and inode. A file that was deleted or replaced keeps its
+#: unread bytes while it is open, and no new file gets its inode. After a broken connection, another
+#: program has this state no more.
+OPENED = collections.OrderedDict()  # type: collections.OrderedDict[tuple[int, ...], IO[bytes]]
+MOST_OPENED = 256
 
 
 def open_regular(path: str) -> int:
@@ -583,16 +583,26 @@ def new_bytes(
         identity: Device and inode of the file that the client knows; None if it knows none.
         room: The most bytes to return.
     """
+    known = tuple(identity or ())
+    old = OPENED.get(known)
     with file_errors("read", path):
         fd = open_regular(path)
-        if fd < 0:
+        file = open(fd, "rb") if fd >= 0 else old  # noqa: SIM115 - OPENED keeps it
+        if file is None:
             return None
-        with open(fd, "rb"):
-            status = os.fstat(fd)
-            found = [status.st_dev, status.st_ino]
-            is_new = identity not in (None, found) or status.st_size < position
-            begin = 0 if is_new else position
-            data = os.pread(fd, room, begin)
+        status = os.fstat(file.fileno())
+        found = (status.st_dev, status.st_ino)
+        if old is not None and found != known:
+            rest = os.pread(old.fileno(), room, position)
+            if rest:
+                return [position, rest, known, False]
+        OPENED.pop(found, None)
+        OPENED[found] = file
+        if len(OPENED) > MOST_OPENED:
+            OPENED.popitem(last=False)
+        is_new = known not in ((), found) or status.st_size < position
+        begin = 0 if is_new else position
+        data = os.pread(file.fileno(), room, begin)
     return [begin, data, found, is_new] if data or is_new else None
 
 
@@ -620,7 +630,7 @@ def changes(
             for k, (path, position, identity) in enumerate(files)
         ]
         news = [[k] + one for k, one in found if one is not None]
-        now = [size_and_time(path) for path in watch]
+        now = [size_and_change(path) for path in watch]
         left = end - time.monotonic()
         if news or now != seen or left <= 0:
             return [news, now]
@@ -661,15 +671,6 @@ def last_lines_of_file(path: str, last: int) -> "tuple[int, int]":
                     at = block.rfind(b"\n", 0, at)
                 upper = lower
             return 0, count
-
-
-def size_and_time(path: str) -> "list[int]":
-    """Return size and modification time of a file."""
-    try:
-        status = os.stat(to_bytes(path))
-    except OSError:
-        return [-1, 0]
-    return [status.st_size, status.st_mtime_ns]
 
 
 OPERATIONS = {
@@ -714,7 +715,7 @@ class Server:
         except Failure as e:
             answer = [number] + list(e.args)
         except Exception as e:
-            answer = [number, "host", "{}: {}".format(type(e).__name__, e), ""]
+            answer = [number, "host", "{}: {}".format(type(e).__name__, e)]
         try:
             self.send(answer)
         except OSError:

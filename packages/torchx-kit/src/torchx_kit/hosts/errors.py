@@ -25,16 +25,7 @@ class CommandTimeoutError(HostUnreachableError):
 
 
 class CommandNotFoundError(HostError):
-    """The host has no such program on its PATH.
-
-    Args:
-        message: The message.
-        program: The program.
-    """
-
-    def __init__(self, message: str, program: str = "") -> None:
-        super().__init__(message)
-        self.program = program
+    """The host has no such program on its PATH."""
 
 
 class HostFileError(HostError):
@@ -42,14 +33,13 @@ class HostFileError(HostError):
 
 
 _KINDS: dict[str, type[HostError]] = {
+    "missing_command": CommandNotFoundError,
     "timeout": CommandTimeoutError,
     "file": HostFileError,
     "host": HostError,
 }
 
 
-def host_error(kind: str, message: str, program: str) -> HostError:
+def host_error(kind: str, message: str) -> HostError:
     """Return the error for a :class:`torchx_kit.hosts.agent.Failure`."""
-    if kind == "missing_command":
-        return CommandNotFoundError(message, program)
     return _KINDS[kind](message)

@@ -162,10 +162,6 @@ class SlurmRecord(JobRecord):
         """Return the directory that contains the logs."""
         return self.text("folder").rstrip("\n") or self._submission_folder()
 
-    def setup_failure(self) -> str:
-        """Return the line of the option ``setup`` that failed, or an empty string."""
-        return self.text("setup").partition("\n")[0]
-
     def batch_log_hint(self, job_number: str) -> str:
         """Return the path and the last line of the batch script's log.
 

@@ -377,6 +377,7 @@ fi"""
 # the signals that are meant for the command, because the script must still record the command's
 # end. A signal ends `wait` with another exit code than that of srun, which may end during the trap.
 # If srun ends at the moment of the signal, bash 5.2 loses its exit code, and `wait` returns -1.
+# The signal before a time limit may come half a minute early, and so before srun runs.
 #
 # About tx_end: Slurm signals the tasks before this script, and tasks may exit with 0 after a
 # signal. Slurm counts an attempt that it has requeued itself, for example after a preemption. The
@@ -427,9 +428,10 @@ export PYTHONUNBUFFERED=1
 export SLURM_UNBUFFEREDIO=1
 export TORCHX_MAX_RETRIES={max_retries}
 
-# Slurm may end the job at any moment. Without this trap, the record would have a start, but no end.
+# Without the first trap, the record of a job that Slurm ends now would have no end.
 tx_ended=
 trap 'tx_ended=1' TERM
+trap : USR1 USR2
 
 {place}
 tx_start=${{SLURM_RESTART_COUNT:-0}}
