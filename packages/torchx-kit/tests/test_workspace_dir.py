@@ -149,6 +149,23 @@ class TestCopy:
         assert mode(job_dir / "run.sh") == 0o777
         assert mode(job_dir) == 0o700
 
+    def test_only_modes_that_differ_are_set(
+        self, project: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, changed = os.fchmod, []
+
+        def recorded(fd: int, mode: int) -> None:
+            changed.append(mode)
+            real(fd, mode)
+
+        monkeypatch.setattr(os, "fchmod", recorded)
+        before = os.umask(0o022)
+        try:
+            copy_workspace(Workspace({str(project): ""}), str(job_dir))
+        finally:
+            os.umask(before)
+        assert changed == [0o400]  # A new file has to be writable, so this mode comes last.
+
     def test_folder_has_the_mode_of_a_new_folder(self, project: Path, job_dir: Path) -> None:
         copy_workspace(Workspace({str(project): ""}), str(job_dir))
         (job_dir.parent / "other").mkdir()
@@ -200,15 +217,15 @@ class TestCopy:
         self, project: Path, job_dir: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = tree(job_dir.parent)
-        real, calls = os.fchmod, []
+        real, calls = os.write, []
 
-        def failing_fchmod(fd: int, mode: int) -> None:
+        def failing_write(fd: int, data: bytes) -> int:
             calls.append(fd)
             if len(calls) == 3:
                 raise error
-            real(fd, mode)
+            return real(fd, data)
 
-        monkeypatch.setattr(os, "fchmod", failing_fchmod)
+        monkeypatch.setattr(os, "write", failing_write)
         expected = WorkspaceError if isinstance(error, OSError) else type(error)
         with pytest.raises(expected) as raised:
             copy_workspace(Workspace({str(project): ""}), str(job_dir))

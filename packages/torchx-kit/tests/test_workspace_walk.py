@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,20 @@ class TestTree:
             "vendor/lib/deep/m",
             "vendor/lib/l",
         ]
+
+    def test_listing_needs_at_most_twice_the_memory_of_its_result(self, tmp_path: Path) -> None:
+        for number in range(500):
+            (tmp_path / str(number)).touch()
+        workspace = Workspace({str(tmp_path): ""})
+        workspace_files(workspace)  # Modules that the first call imports do not count.
+        tracemalloc.start()
+        try:
+            files = workspace_files(workspace)
+            size, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(files) == 500
+        assert peak < 2 * size
 
     def test_file_of_the_later_project_wins(self, project: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"

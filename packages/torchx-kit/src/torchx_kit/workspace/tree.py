@@ -6,6 +6,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from torchx_kit.workspace.digests import FileDigests, open_listed, read_chunks, stat_key
@@ -109,7 +110,7 @@ def workspace_files(
             folder outside of the project.
     """
     left_out: list[str] = []
-    found: dict[str, WorkspaceFile] = {}
+    found: list[WorkspaceFile] = []
     root_rules = IgnoreRules()
     for source, target in workspace.projects.items():
         secrets: list[str] = []
@@ -135,13 +136,15 @@ def workspace_files(
                 entries = _fsspec_files(fs, root, rules, secrets)
             if prefix:
                 entries = (entry._replace(path=f"{prefix}/{entry.path}") for entry in entries)
-        found.update((entry.path, entry) for entry in entries)
+        found += entries
         left_out += [f"{prefix}/{path}" if prefix else path for path in secrets]
     warn_left_out(left_out)
-    paths = sorted(found)
-    if root_rules and len(workspace.projects) > 1:
-        paths = [path for path in paths if not root_rules.ignores(path, defaults=False)]
-    return [found[path] for path in paths]
+    found.sort(key=attrgetter("path"))
+    if len(workspace.projects) > 1:
+        # The sort is stable: of files with the same path, the later project's is the last.
+        by_path = {entry.path: entry for entry in found}
+        found = [e for p, e in by_path.items() if not root_rules.ignores(p, defaults=False)]
+    return found
 
 
 def _git_ignored(root: str) -> IgnoreRules:
@@ -299,7 +302,8 @@ def _local_files(
         for name, entry in entries.items():
             path = prefix + name
             try:
-                status = entry.stat(follow_symlinks=False)
+                # entry.stat() would keep the status of every file of a large folder in memory.
+                status = os.lstat(entry.path)
             except OSError as e:
                 raise read_error(entry.path, e) from None
             mode = status.st_mode
