@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pluggy
 import pytest
 
 from torchx_specs.errors import PluginConflictError, PluginError
@@ -567,3 +569,46 @@ def test_the_manager_of_the_process() -> None:
         assert get_manager() is get_manager()
     finally:
         set_manager(None)
+
+
+def test_every_kind_of_function_in_a_module_can_be_a_hook(site: Site) -> None:
+    code = """
+    class Provider:
+        @hookimpl
+        def torchx_schedulers(self):
+            yield SchedulerPlugin("bound", "json:loads")
+
+    torchx_schedulers = Provider().torchx_schedulers
+
+    @hookimpl
+    @staticmethod
+    def torchx_trackers():
+        yield TrackerPlugin("static", "json:loads")
+
+    @hookimpl(specname="torchx_commands")
+    def other_name():
+        yield CommandPlugin("named", "json:loads")
+    """
+    site.install("acme", code)
+    manager = site.manager()
+    assert list(manager.schedulers()) == ["bound"]
+    assert list(manager.trackers()) == ["static"]
+    assert list(manager.commands()) == ["named"]
+    assert manager.problems == []
+
+
+def test_the_search_for_hooks_examines_only_hooks(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("acme", scheduler("acme"))
+    looked_up: list[str] = []
+
+    def look_up(thing: object, name: str, default: object) -> object:
+        looked_up.append(name)
+        return getattr(thing, name, default)
+
+    manager = site.manager()
+    manager.schedulers()  # the search has also examined the specifications of the hooks
+    monkeypatch.setattr(pluggy._manager.inspect, "getattr_static", look_up)
+    manager.register(importlib.import_module(site.install("other", scheduler("other"))), "other")
+    assert set(looked_up) == {"torchx_schedulers"}

@@ -149,13 +149,12 @@ def masked_text(text: str) -> str:
     """Mask secrets of known forms in a text: passwords, tokens, signatures and private keys."""
     if len(text) < 6:
         return text  # the shortest match of a shape is ";pwd=x"
-    lowered = _lowered(text)
-    if len(text) < 1000 and _any_trigger().search(f" {lowered}") is None:
-        return text  # for a short text, this check is faster than the loop
+    padded = f" {_lowered(text)}"  # some triggers begin with a space
     for shape in _SHAPES:
         for trigger in shape.triggers:
-            if trigger in lowered or (trigger[0] == " " and lowered.startswith(trigger[1:])):
-                text, lowered = _masked_shape(shape, text, lowered)
+            if trigger in padded:
+                text, lowered = _masked_shape(shape, text, padded[1:])
+                padded = f" {lowered}"
                 break
     return text
 
@@ -513,8 +512,3 @@ _SHAPES = (
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
-
-
-@cache
-def _any_trigger() -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(t) for shape in _SHAPES for t in shape.triggers))
