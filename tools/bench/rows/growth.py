@@ -57,7 +57,7 @@ def train{number}(epochs: int = 1, names: list[str] | None = None) -> specs.AppD
 
 def command(*argv: str) -> Callable[[], object]:
     """Return a function that runs ``torchx`` in this process, as its entry point does."""
-    import torchx_cli.main  # the import is not part of the work
+    import torchx_cli.main  # noqa: F401 - the import is not part of the work
     from torchx_cli.__main__ import main
 
     def run() -> None:
