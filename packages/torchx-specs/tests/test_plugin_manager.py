@@ -472,6 +472,8 @@ class TestPluginsThatAreNotInstalled:
         assert catalog.names() == []
         assert catalog.find("acme") is None
         assert catalog.installable == {"acme": "pip install acme-torchx"}
+        assert catalog.install_hint("acme") == "; run: pip install acme-torchx"
+        assert catalog.install_hint("other") == ""
 
     def test_it_does_not_conflict_with_the_installed_plugin(self, site: Site) -> None:
         site.install("kit", self.CODE)
