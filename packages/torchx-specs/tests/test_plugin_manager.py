@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import logging
 import sys
@@ -599,18 +600,19 @@ def test_every_kind_of_function_in_a_module_can_be_a_hook(site: Site) -> None:
     assert manager.problems == []
 
 
-def test_the_search_for_hooks_examines_only_hooks(
+def test_the_search_for_hooks_examines_only_functions_of_a_module(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.install("acme", scheduler("acme"))
-    looked_up: list[str] = []
+    module = importlib.import_module(site.install("acme", scheduler("acme")))
+    manager = PluginManager(path=[])
+    manager.schedulers()  # this has also examined the specifications of the hooks
+    looked_up: set[str] = set()
 
     def look_up(thing: object, name: str, default: object) -> object:
-        looked_up.append(name)
+        looked_up.add(name)
         return getattr(thing, name, default)
 
-    manager = site.manager()
-    manager.schedulers()  # the search has also examined the specifications of the hooks
     monkeypatch.setattr(pluggy._manager.inspect, "getattr_static", look_up)
-    manager.register(importlib.import_module(site.install("other", scheduler("other"))), "other")
-    assert set(looked_up) == {"torchx_schedulers"}
+    manager.register(module, "acme")
+    assert list(manager.schedulers()) == ["acme"]
+    assert looked_up == {name for name, found in vars(module).items() if inspect.isfunction(found)}

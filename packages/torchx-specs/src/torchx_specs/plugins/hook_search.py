@@ -1,14 +1,11 @@
-"""The search for hooks in plugins."""
+"""The search for hooks in plugins; importing this module imports pluggy."""
 
 from __future__ import annotations
 
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pluggy
-
-if TYPE_CHECKING:
-    from pluggy import HookimplOpts
 
 
 class HookSearch(pluggy.PluginManager):
@@ -18,11 +15,9 @@ class HookSearch(pluggy.PluginManager):
     the modules of all plugins, this takes 4 ms. Reading a name of a module calls no descriptor.
     """
 
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> HookimplOpts | None:
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Return the options of a hook, or None if the name is not that of a hook."""
-        if type(plugin) is ModuleType:
-            found = vars(plugin).get(name)
-            is_function = isinstance(found, (FunctionType, MethodType, staticmethod))
-            if not (is_function and hasattr(found, f"{self.project_name}_impl")):
-                return None
+        kinds = (FunctionType, MethodType, staticmethod)
+        if type(plugin) is ModuleType and not isinstance(vars(plugin).get(name), kinds):
+            return None
         return super().parse_hookimpl_opts(plugin, name)
