@@ -301,7 +301,7 @@ _PROSE = frozenset(
     | {"bool", "bytes", "false", "float", "int", "list", "none", "null", "str", "string", "true"}
     | {"basic", "bearer", "digest", "negotiate", "token", "wrong"}
 )
-_VERSION = re.compile(r"v?\d[\d.]*(?:[a-z]{1,3}\d*)?%?", re.IGNORECASE)  # or a number with a unit
+_VERSION = re.compile(r"[vV]?\d[\d.]*(?:[a-zA-Z]{1,3}\d*)?%?")  # or a number with a unit
 _RANDOM = re.compile(r"(?=.*[A-Za-z]).*\d|.*[!@#$%^~]", re.DOTALL)
 _FILE = re.compile(r"\.(?:py|json|ya?ml|toml|txt|sh|pem|cfg|ini)\Z")
 _PATHS = ("/", "./", "../", "~")
