@@ -798,7 +798,7 @@ def test_configure_writes_options(cli: Any) -> None:
 def test_configure_keeps_existing_content(cli: Any, plugin: Any) -> None:
     mine = "# mine\n[fake]\nqueue=a  ; or b\n[cli:run]\nwait = true\n"
     Path(".torchxconfig").write_text(mine)
-    assert cli("configure", "-s", "fak").code == 2
+    assert cli("configure", "-s", "fak", "-s", "fake").code == 2
     assert Path(".torchxconfig").read_text() == mine
     result = cli("configure", "-a", "-s", "fake")
     assert "added to ./.torchxconfig: [fake] tags, [fake] project, [fake] end" in result.err

@@ -944,6 +944,21 @@ def test_deleted_working_directory_is_an_error(toy: Site) -> None:
     )
 
 
+def test_the_start_of_a_command_does_not_collect_garbage() -> None:
+    code = (
+        "import gc, sys\n"
+        "from torchx_cli.__main__ import main\n"
+        "collections = []\n"
+        "gc.collect()\n"
+        "gc.callbacks.append(lambda phase, info: collections.append(phase))\n"
+        "sys.argv[1:] = ['--help']\n"
+        "main()\n"
+        "print(collections)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_process_ends_without_a_collection_of_garbage() -> None:
     code = (
         "import gc, torchx_cli.main\n"

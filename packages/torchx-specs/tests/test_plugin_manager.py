@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import itertools
 import logging
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pluggy
 import pytest
 
 from torchx_specs.errors import PluginConflictError, PluginError
@@ -470,6 +473,8 @@ class TestPluginsThatAreNotInstalled:
         assert catalog.names() == []
         assert catalog.find("acme") is None
         assert catalog.installable == {"acme": "pip install acme-torchx"}
+        assert catalog.install_hint("acme") == "; run: pip install acme-torchx"
+        assert catalog.install_hint("other") == ""
 
     def test_it_does_not_conflict_with_the_installed_plugin(self, site: Site) -> None:
         site.install("kit", self.CODE)
@@ -567,3 +572,47 @@ def test_the_manager_of_the_process() -> None:
         assert get_manager() is get_manager()
     finally:
         set_manager(None)
+
+
+def test_every_kind_of_function_in_a_module_can_be_a_hook(site: Site) -> None:
+    code = """
+    class Provider:
+        @hookimpl
+        def torchx_schedulers(self):
+            yield SchedulerPlugin("bound", "json:loads")
+
+    torchx_schedulers = Provider().torchx_schedulers
+
+    @hookimpl
+    @staticmethod
+    def torchx_trackers():
+        yield TrackerPlugin("static", "json:loads")
+
+    @hookimpl(specname="torchx_commands")
+    def other_name():
+        yield CommandPlugin("named", "json:loads")
+    """
+    site.install("acme", code)
+    manager = site.manager()
+    assert list(manager.schedulers()) == ["bound"]
+    assert list(manager.trackers()) == ["static"]
+    assert list(manager.commands()) == ["named"]
+    assert manager.problems == []
+
+
+def test_the_search_for_hooks_examines_only_functions_of_a_module(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(site.install("acme", scheduler("acme")))
+    manager = PluginManager(path=[])
+    manager.schedulers()  # this has also examined the specifications of the hooks
+    looked_up: set[str] = set()
+
+    def look_up(thing: object, name: str, default: object) -> object:
+        looked_up.add(name)
+        return getattr(thing, name, default)
+
+    monkeypatch.setattr(pluggy._manager.inspect, "getattr_static", look_up)
+    manager.register(module, "acme")
+    assert list(manager.schedulers()) == ["acme"]
+    assert looked_up == {name for name, found in vars(module).items() if inspect.isfunction(found)}

@@ -56,12 +56,14 @@ def train{number}(epochs: int = 1, names: list[str] | None = None) -> specs.AppD
 
 
 def command(*argv: str) -> Callable[[], object]:
-    """Return a function that runs ``torchx`` in this process."""
-    from torchx_cli.main import main
+    """Return a function that runs ``torchx`` in this process, as its entry point does."""
+    import torchx_cli.main  # noqa: F401 - the import is not part of the work
+    from torchx_cli.__main__ import main
 
     def run() -> None:
+        sys.argv[1:] = argv
         with contextlib.redirect_stdout(io.StringIO()):
-            main(list(argv))
+            main()
 
     return run
 

@@ -82,9 +82,8 @@ class CommandGroup(click.Group):
                 args = ["sweep", args[0], *words]
         if args[0] not in known:
             name = args[0]
-            install = _catalog().installable.get(name)
-            if install is not None:
-                raise click.UsageError(f"command '{name}' is not installed; run: {install}", ctx)
+            if install := _catalog().install_hint(name):
+                raise click.UsageError(f"command '{name}' is not installed{install}", ctx)
             meant = _MEANT.get(name)
             hint = f" use 'torchx {meant}';" if meant in known else nearest(name, known)
             raise click.UsageError(

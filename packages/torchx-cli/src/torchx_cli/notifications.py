@@ -31,8 +31,7 @@ def open_deliveries(names: Iterable[str]) -> Deliveries:
     notifiers = get_manager().notifiers()
     record = notifiers.find(ALL)
     if record is None:
-        command = notifiers.installable.get(ALL)
-        hint = f"; run: {command}" if command else ""
+        hint = notifiers.install_hint(ALL)
         raise RequestError(f"--notify: no plugin sends notifications{hint}")
     deliveries: Deliveries = record.load()(names, config.plugin_sections("notifier"))
     return deliveries

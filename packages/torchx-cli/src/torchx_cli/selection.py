@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import scheduler_option, split_names, when_option
+from torchx_cli.arguments.options import (
+    options_as,
+    scheduler_option,
+    split_names,
+    when_option,
+)
 from torchx_cli.arguments.scheduler_choice import (
     all_schedulers,
     choose_scheduler,
@@ -202,18 +207,11 @@ def selection_options(verb: str) -> Callable[[F], F]:
             "--mine", is_flag=True, help=f"{verb} only apps that you submitted from this machine."
         ),
     )
+    return options_as("selection", options, _take_selection)
 
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def with_selection(*args: Any, **values: Any) -> Any:
-            chosen = Selection(**{name: values.pop(name) for name in Selection._fields})
-            return function(*args, selection=chosen, **values)
 
-        for option in reversed(options):
-            with_selection = option(with_selection)
-        return with_selection  # type: ignore[return-value]
-
-    return add
+def _take_selection(values: dict[str, Any]) -> Selection:
+    return Selection(**{name: values.pop(name) for name in Selection._fields})
 
 
 def _apps_of_used_schedulers(

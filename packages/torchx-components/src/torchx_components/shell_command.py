@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
 
 from torchx_specs.model.templates import is_template
 
 # Commands of the shell itself, which `exec` cannot run.
-_BUILTIN = re.compile(
-    r"[.:[]|alias|bg|break|builtin|cd|command|continue|declare|echo|eval|exec|exit|export|false|fg"
-    r"|getopts|hash|jobs|kill|let|local|printf|pwd|read|readonly|return|set|shift|shopt|source|test"
-    r"|times|trap|true|type|typeset|ulimit|umask|unalias|unset|wait"
-)
+_BUILTIN = frozenset((
+    ".", ":", "[", "alias", "bg", "break", "builtin", "cd", "command", "continue", "declare",
+    "echo", "eval", "exec", "exit", "export", "false", "fg", "getopts", "hash", "jobs", "kill",
+    "let", "local", "printf", "pwd", "read", "readonly", "return", "set", "shift", "shopt",
+    "source", "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias",
+    "unset", "wait",
+))  # fmt: skip
 
 
 class Unquoted(str):
@@ -51,7 +52,7 @@ def program_command(argv: Sequence[str]) -> str:
     ('exec sleep 9', 'exit 3')
     """
     command = shell_command(argv)
-    return f"exec {command}" if argv and not _BUILTIN.fullmatch(argv[0]) else command
+    return f"exec {command}" if argv and argv[0] not in _BUILTIN else command
 
 
 def _escape_dollars(argument: str) -> str:

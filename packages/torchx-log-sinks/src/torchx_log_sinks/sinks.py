@@ -69,8 +69,7 @@ def _create(url: str) -> LogSink:
     sinks = get_manager().log_sinks()
     record = sinks.find(scheme) or sinks.find(_ANY_SCHEME)
     if record is None:
-        command = sinks.installable.get(scheme)
-        hint = f"; run: {command}" if command else ""
+        hint = sinks.install_hint(scheme)
         raise RequestError(f"no plugin handles URLs that begin with {scheme}://{hint}")
     sink: LogSink = record.load()(url)
     return sink

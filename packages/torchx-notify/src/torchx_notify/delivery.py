@@ -124,9 +124,8 @@ def _open(
     plugins = get_manager().notifiers()
     record = None if kind == ALL else plugins.find(kind)
     if record is None:
-        command = plugins.installable.get(kind)
         types = ", ".join(known for known in plugins.names() if known != ALL)
-        hint = f"; run: {command}" if command else f"; types: {types}"
+        hint = plugins.install_hint(kind) or f"; types: {types}"
         raise RequestError(f"[notifier:{name}] type: there is no notifier '{kind}'{hint}")
     try:
         notify: Callable[[Mapping[str, Any]], None] = record.load()(dict(section))

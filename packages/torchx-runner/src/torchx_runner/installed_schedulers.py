@@ -49,8 +49,8 @@ def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerEx
         known: The schedulers by name. If these are the installed ones, the error contains the
             command that installs the missing scheduler.
     """
-    install = known.installable.get(name, "") if isinstance(known, InstalledSchedulers) else ""
-    return UnknownSchedulerException(name, known, install)
+    installable = known._records().installable if isinstance(known, InstalledSchedulers) else {}
+    return UnknownSchedulerException(name, known, installable.get(name, ""))
 
 
 def split_host(name: str) -> tuple[str, str]:
@@ -106,12 +106,6 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
             return created
 
         return create
-
-    @property
-    def installable(self) -> Mapping[str, str]:
-        """The install commands of known schedulers that are not installed, by scheduler name."""
-        catalog = self._records()
-        return {n: command for n, command in catalog.installable.items() if n not in self}
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and split_host(name)[0] in self._records().names()

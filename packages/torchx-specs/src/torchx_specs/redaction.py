@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -149,13 +149,12 @@ def masked_text(text: str) -> str:
     """Mask secrets of known forms in a text: passwords, tokens, signatures and private keys."""
     if len(text) < 6:
         return text  # the shortest match of a shape is ";pwd=x"
-    lowered = _lowered(text)
-    if len(text) < 1000 and _any_trigger().search(f" {lowered}") is None:
-        return text  # for a short text, this check is faster than the loop
+    padded = f" {_lowered(text)}"  # some triggers begin with a space
     for shape in _SHAPES:
         for trigger in shape.triggers:
-            if trigger in lowered or (trigger[0] == " " and lowered.startswith(trigger[1:])):
-                text, lowered = _masked_shape(shape, text, lowered)
+            if trigger in padded:
+                text = _masked_shape(shape, text, padded[1:])
+                padded = f" {_lowered(text)}"
                 break
     return text
 
@@ -168,9 +167,9 @@ def _lowered(text: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in text)  # "İ" becomes two characters
 
 
-def _masked_shape(shape: _Shape, text: str, lowered: str) -> tuple[str, str]:
-    """Return a text with the secrets of one form masked, and the same text in lower case."""
-    search = _compiled(shape.pattern).search
+def _masked_shape(shape: _Shape, text: str, lowered: str) -> str:
+    """Return a text with the secrets of one form masked."""
+    search = re.compile(shape.pattern).search
     parts, done, at = [], 0, 0
     while (found := search(text if shape.is_cased else lowered, at)) is not None:
         start = found.end(1) if shape.start is None else shape.start(found, text)
@@ -179,10 +178,7 @@ def _masked_shape(shape: _Shape, text: str, lowered: str) -> tuple[str, str]:
             continue
         parts += [text[done:start], MASK]
         done = at = found.end()
-    if not parts:
-        return text, lowered
-    text = "".join([*parts, text[done:]])
-    return text, _lowered(text)
+    return "".join([*parts, text[done:]])
 
 
 def _masked_string(text: str) -> str:
@@ -305,7 +301,7 @@ _PROSE = frozenset(
     | {"bool", "bytes", "false", "float", "int", "list", "none", "null", "str", "string", "true"}
     | {"basic", "bearer", "digest", "negotiate", "token", "wrong"}
 )
-_VERSION = re.compile(r"v?\d[\d.]*(?:[a-z]{1,3}\d*)?%?", re.IGNORECASE)  # or a number with a unit
+_VERSION = re.compile(r"[vV]?\d[\d.]*(?:[a-zA-Z]{1,3}\d*)?%?")  # or a number with a unit
 _RANDOM = re.compile(r"(?=.*[A-Za-z]).*\d|.*[!@#$%^~]", re.DOTALL)
 _FILE = re.compile(r"\.(?:py|json|ya?ml|toml|txt|sh|pem|cfg|ini)\Z")
 _PATHS = ("/", "./", "../", "~")
@@ -417,8 +413,7 @@ def _start_in_login(option: str, value: str, before: str, joined: bool) -> int:
 
 def _runs(programs: str, command: str) -> bool:
     """Return True if a command line starts one of the programs."""
-    found = _compiled(rf"(?<![\w.-])(?:{programs})(?![\w.-])").search(command)
-    return found is not None
+    return re.search(rf"(?<![\w.-])(?:{programs})(?![\w.-])", command) is not None
 
 
 def _start_in_login_text(found: re.Match[str], text: str) -> int:
@@ -508,13 +503,3 @@ _SHAPES = (
         _start_in_login_text,
     ),
 )
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
-@cache
-def _any_trigger() -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(t) for shape in _SHAPES for t in shape.triggers))

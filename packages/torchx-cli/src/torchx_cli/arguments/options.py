@@ -143,6 +143,29 @@ def _configured_values(command: click.Command, ctx: click.Context) -> Iterator[t
 # -- options and arguments
 
 
+def options_as(
+    parameter: str, options: Iterable[Callable[[F], F]], take: Callable[[dict[str, Any]], object]
+) -> Callable[[F], F]:
+    """Return a decorator that adds options whose values the command receives as one object.
+
+    Args:
+        parameter: The parameter of the command for the object.
+        options: Decorators that add one option each.
+        take: Removes the options' values from the arguments of the command; returns the object.
+    """
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def with_options(*args: Any, **values: Any) -> Any:
+            return function(*args, **{parameter: take(values)}, **values)
+
+        for option in reversed(list(options)):
+            with_options = option(with_options)
+        return with_options  # type: ignore[return-value]
+
+    return add
+
+
 def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a decorator for an option that may be repeated only with the same value.
 

@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
-from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+from torchx_runner.installed_schedulers import (
+    InstalledSchedulers,
+    plugin_manager,
+    unknown_scheduler,
+)
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 from torchx_specs.text_values import split_list, unquoted_positions
@@ -47,8 +51,8 @@ def choose_scheduler(name: str | None) -> str:
     if len(names) == 1:
         return config.with_host(names[0])
     if not names:
-        command = installed.installable.get(DEFAULT_SCHEDULER)
-        raise RequestError(f"no scheduler is installed{f'; run: {command}' if command else ''}")
+        hint = plugin_manager().schedulers().install_hint(DEFAULT_SCHEDULER)
+        raise RequestError(f"no scheduler is installed{hint}")
     raise RequestError(f"which scheduler? give -s with one of: {', '.join(names)}")
 
 

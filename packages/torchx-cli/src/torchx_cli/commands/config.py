@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from torchx_cli.arguments.options import Command, output_option
+from torchx_cli.arguments.options import Command, output_option, split_names
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_schedulers, complete_sections
 from torchx_cli.output.printing import TABLE, Column, write, write_data, write_rows
@@ -159,6 +159,8 @@ _HEADER = re.compile(rf"{_BYTE_ORDER_MARK}?\[[^\]]+\]")
     "-s",
     "--schedulers",
     metavar="NAME,...",
+    multiple=True,
+    callback=split_names,
     shell_complete=complete_schedulers,
     help="Write the options of these schedulers only.  [default: all installed]",
 )
@@ -169,18 +171,17 @@ _HEADER = re.compile(rf"{_BYTE_ORDER_MARK}?\[[^\]]+\]")
     "--print", "to_stdout", is_flag=True, help="Print the configuration to standard output instead."
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def configure(schedulers: str | None, with_defaults: bool, to_stdout: bool, force: bool) -> None:
+def configure(
+    schedulers: tuple[str, ...], with_defaults: bool, to_stdout: bool, force: bool
+) -> None:
     """Write ./.torchxconfig with the options of the installed schedulers.
 
     Missing sections and keys are added to an existing file; the rest stays unchanged, unless
     --force replaces the file.
     """
-    names = None
-    if schedulers is not None:
-        wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
-        names = [split_host(choose_scheduler(name))[0] for name in dict.fromkeys(wanted)]
+    names = [split_host(choose_scheduler(name))[0] for name in schedulers]
     buffer = io.StringIO()
-    config.dump(buffer, names, required_only=not with_defaults)
+    config.dump(buffer, names or None, required_only=not with_defaults)
     text = buffer.getvalue()
     if to_stdout:
         write(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import cfg_option, is_given, scheduler_option, single_value_option
+from torchx_cli.arguments.options import (
+    cfg_option,
+    is_given,
+    options_as,
+    scheduler_option,
+    single_value_option,
+)
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories
 from torchx_cli.launch.targets import SIZE, Form, Target, read_target
@@ -115,26 +120,21 @@ class LaunchOptions(NamedTuple):
 _SINGLE = LaunchOptions._fields[: LaunchOptions._fields.index("options")]
 
 
+def _take_launch(values: dict[str, Any]) -> LaunchOptions:
+    size = {name: values.pop(name) for name in SIZE}
+    options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
+    ctx = click.get_current_context()
+    return LaunchOptions(
+        **{name: values.pop(name) for name in _SINGLE},
+        options={k: v for k, v in options.items() if v is not None and v is not False},
+        size={name: value for name, value in size.items() if value is not None},
+        given=tuple(name for name in size if is_given(ctx, name)),
+    )
+
+
 def launch_options(function: F) -> F:
     """Add the options; the command receives the keyword ``launch``, :class:`LaunchOptions`."""
-
-    @functools.wraps(function)
-    def with_options(*args: Any, **values: Any) -> Any:
-        size = {name: values.pop(name) for name in SIZE}
-        options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
-        others = {name: values.pop(name) for name in _SINGLE}
-        ctx = click.get_current_context()
-        launch = LaunchOptions(
-            **others,
-            options={k: v for k, v in options.items() if v is not None and v is not False},
-            size={name: value for name, value in size.items() if value is not None},
-            given=tuple(name for name in size if is_given(ctx, name)),
-        )
-        return function(*args, launch=launch, **values)
-
-    for option in reversed(list(_options())):
-        with_options = option(with_options)
-    return with_options  # type: ignore[return-value]
+    return options_as("launch", _options(), _take_launch)(function)
 
 
 def _options() -> Iterable[Callable[[F], F]]:

@@ -61,8 +61,7 @@ def _open() -> LogCopies | None:
     plugins = get_manager().log_sinks()
     record = plugins.find(ALL)
     if record is None:
-        command = plugins.installable.get(ALL)
-        hint = f"; run: {command}" if command else ""
+        hint = plugins.install_hint(ALL)
         raise RequestError(f"[log_sink:{next(iter(urls))}]: no plugin saves logs{hint}")
     copies: LogCopies = record.load()(urls)
     return copies if copies.sinks else None

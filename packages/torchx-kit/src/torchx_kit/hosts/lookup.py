@@ -32,6 +32,6 @@ def find_host(name: str) -> Host:
         if not isinstance(host, Host):
             raise RequestError(f"host '{name}': the plugin {plugin.origin} returned no Host")
         return host
-    if install := kinds.installable.get(kind):
-        raise RequestError(f"host '{name}' needs a plugin that is not installed; run: {install}")
+    if install := kinds.install_hint(kind):
+        raise RequestError(f"host '{name}' needs a plugin that is not installed{install}")
     raise RequestError(f"host '{name}' is of an unknown kind;{nearest(kind, kinds)}")

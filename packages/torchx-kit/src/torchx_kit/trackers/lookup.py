@@ -49,8 +49,8 @@ def find_factory(name: str) -> TrackerFactory:
             installed = get_manager().trackers()
             plugin = installed.find(name)
             if plugin is None:
-                if install := installed.installable.get(name):
-                    raise TrackerError(f"tracker '{name}' is not installed; run: {install}")
+                if install := installed.install_hint(name):
+                    raise TrackerError(f"tracker '{name}' is not installed{install}")
                 raise TrackerError(
                     f"unknown tracker '{name}';{nearest(name, installed)} use module:attribute, or"
                     f" an installed tracker: {', '.join(sorted(installed)) or 'none'}"

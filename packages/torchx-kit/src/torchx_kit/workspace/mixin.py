@@ -80,11 +80,8 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
                 f"workspace_type '{name}' builds an output of type '{output}', which this scheduler"
                 f" cannot run;{valid}"
             )
-        install = _install_command(name)
-        if install:
-            raise MissingBuilderError(
-                f"workspace_type '{name}' is not installed; run: {install};{valid}"
-            )
+        if install := get_manager().workspaces().install_hint(name):
+            raise MissingBuilderError(f"workspace_type '{name}' is not installed{install};{valid}")
         raise RequestError(f"unknown workspace_type '{name}';{nearest(name, builders)}{valid}")
 
     def caching_build_workspace_and_update_role(
@@ -122,7 +119,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
                 logging.getLogger(__name__).warning(
                     "the working directory is not uploaded; the job sees only the files in its"
                     " image. To upload it: %s. To omit this warning: --workspace=''",
-                    _install_command(kind),
+                    get_manager().workspaces().installable[kind],
                 )
                 build_cache[key] = None
             else:
@@ -211,11 +208,6 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
 
 def _installed_names() -> list[str]:
     return list(dict.fromkeys(["dir", *get_manager().workspaces().names()]))
-
-
-def _install_command(name: str) -> str:
-    """Return the command that installs a builder, or an empty string if none is known."""
-    return get_manager().workspaces().installable.get(name, "")
 
 
 def load_builder(name: str) -> WorkspaceBuilder:

@@ -86,6 +86,11 @@ class Catalog(Mapping[str, R], Generic[R]):
         owners = " and ".join(str(record.origin) for record in claims)
         return f"{self.kind} '{name}' is given by {owners}", remedy
 
+    def install_hint(self, name: str) -> str:
+        """Return ``; run: COMMAND`` for a plugin that a command can install, or an empty string."""
+        command = self.installable.get(name)
+        return f"; run: {command}" if command else ""
+
     def names(self) -> list[str]:
         """Return all names in the order of the plugins, including names in conflict."""
         return list(self._first)

@@ -81,7 +81,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         if not dot or suffix not in ("dist-info", "egg-info") or name[0] == "~":
             continue
         try:
-            with open(os.path.join(entry, name, "entry_points.txt"), "rb") as fp:
+            with open(f"{entry}/{name}/entry_points.txt", "rb", buffering=0) as fp:
                 data = fp.read()
         except OSError:
             data = b""

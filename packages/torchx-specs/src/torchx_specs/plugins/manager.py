@@ -21,7 +21,6 @@ from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
 if TYPE_CHECKING:
     from pluggy import HookImpl
-    from pluggy import PluginManager as Pluggy
 
 R = TypeVar("R", bound="records.Record[Any]")
 
@@ -76,9 +75,9 @@ class _Loaded:
     """
 
     def __init__(self) -> None:
-        import pluggy
+        from torchx_specs.plugins.hook_search import HookSearch  # imports pluggy
 
-        self.pluggy: Pluggy = pluggy.PluginManager(PROJECT)
+        self.pluggy = HookSearch(PROJECT)
         self.pluggy.add_hookspecs(hookspecs)
         self.origins: dict[str, Origin] = {}
 
@@ -91,9 +90,9 @@ class _Loaded:
             return
         if registered is not None:
             self.origins[registered] = origin
-            for caller in self.pluggy.get_hookcallers(plugin) or ():
-                if not caller.has_spec():
-                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
+            for hook in sorted(vars(self.pluggy.hook).keys() - HOOKS):
+                if any(i.plugin is plugin for i in getattr(self.pluggy.hook, hook).get_hookimpls()):
+                    text = f"there is no hook {hook};{nearest(hook, HOOKS)}"
                     yield _problem(origin, "hook", text.rstrip(";"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,10 +150,9 @@ def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Ori
 
 
 def _has_namespace() -> bool:
-    # `import importlib.util` does not wait for the attribute, which another thread may still set
-    from importlib.util import find_spec
-
-    return find_spec("torchx_plugins") is not None
+    # Like importlib.util.find_spec(), whose module a start need not import.
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    return any(finder.find_spec("torchx_plugins", None) for finder in finders)
 
 
 def _source_enabled(bit: int) -> bool:

@@ -1,5 +1,5 @@
 """The entry point of ``python -m torchx.cli``."""
 
-from torchx_cli.main import main
+from torchx_cli.__main__ import main
 
 main()
