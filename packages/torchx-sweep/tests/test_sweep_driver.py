@@ -688,3 +688,38 @@ def test_elements_without_an_id_are_looked_for() -> None:
     scheduler = Silent()
     assert states(drive(scheduler, [make_app() for _ in range(3)])) == ["SUCCEEDED"] * 3
     assert len(scheduler.apps) == 3
+
+
+def test_elements_end_although_the_state_of_another_one_is_unknown() -> None:
+    class Damaged(DoubleScheduler):
+        failures = 0
+
+        def describe(self, app_id: str) -> DescribeAppResponse | None:
+            if app_id == "job-0" and self.failures < 20:
+                self.failures += 1
+                ended.append(sum(count > 1 for count in self.polls.values()))
+                notes.append(stores[0].sweep("s").note)
+                raise BackendError("its record is damaged")
+            return super().describe(app_id)
+
+    ended: list[int] = []
+    notes: list[str] = []
+    stores: list[Store] = []
+    elements = drive(Damaged(), [make_app() for _ in range(4)], stores.append)
+    assert states(elements) == ["SUCCEEDED"] * 4
+    assert ended[-1] == 3
+    unknown = "the state of element 0 (double://test/job-0) is unknown: its record is damaged"
+    assert notes == ["", *[unknown] * 19]
+
+
+def test_the_pause_after_errors_has_a_limit() -> None:
+    class Unreachable(LazyDouble):
+        def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[AppDef]:
+            info = super()._submit_dryrun(app, cfg)
+            if self.made <= 1_100:
+                raise BackendError("unreachable")
+            return info
+
+    clock = ManualClock()
+    elements = drive(Unreachable(), [make_app() for _ in range(1_100)], clock=clock)
+    assert states(elements) == ["SUCCEEDED"] * 1_100

@@ -86,6 +86,8 @@ _LONGEST_REASON = 500
 # The reason of an unfinished element whose submission a killed driver has interrupted. The
 # scheduler may cancel the app of such an element, or never start it; see _cancel_unstarted().
 _INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
+# How the note of a sweep begins while the state of an element is unknown.
+_UNKNOWN = "the state of element "
 # Pause after an error of the database, such as a full disk, in seconds.
 _STORE_PAUSE = 2.0
 # The states of an app that has not ended.
@@ -145,8 +147,8 @@ class Driver:
         self._cancelled: set[str] = set()
         # The numbers of errors of the backend, by number of the element.
         self._errors: Counter[int] = Counter()
-        # Number of consecutive submissions that failed.
-        self._refusals = 0
+        # The pause after the next submission that fails, in seconds.
+        self._backend_pause = _BACKEND_PAUSE
         self._written = 0.0
         self._pause = _FIRST_PAUSE
         self._next_poll = 0.0
@@ -353,9 +355,8 @@ class Driver:
 
     def _hold_back(self, note: str) -> None:
         """Pause the queue, longer after each consecutive error."""
-        pause = min(_BACKEND_PAUSE * 2**self._refusals, _LONGEST_BACKEND_PAUSE)
-        self._refusals += 1
-        self._hold_until = self._clock() + pause
+        self._hold_until = self._clock() + self._backend_pause
+        self._backend_pause = min(2 * self._backend_pause, _LONGEST_BACKEND_PAUSE)
         self._set_note(note)
 
     def _on_submitted(self, element: ElementRecord, handle: str, submitted: float) -> None:
@@ -373,7 +374,7 @@ class Driver:
         element.submitted = submitted
         self._running[element.number] = self._changed[element.number] = element
         self._recorded[element.number] = self._clock()
-        self._refusals = 0
+        self._backend_pause = _BACKEND_PAUSE
         del self._errors[element.number]
         self._set_note("")
 
@@ -431,7 +432,12 @@ class Driver:
                 try:
                     status = self._runner.status(element.handle)
                 except Exception as e:
-                    self._set_note(f"the state of {element.handle} is unknown: {_reason_of(e)}")
+                    # If the machine cannot be reached, each query may take long, so this one was
+                    # the last. But if only this app has a problem, the others must have their turn.
+                    self._running[element.number] = self._running.pop(element.number)
+                    if not self._note.startswith(_UNKNOWN):
+                        about = f"{element.number} ({element.handle}) is unknown"
+                        self._set_note(f"{_UNKNOWN}{about}: {_reason_of(e)}")
                     return
             if status is None:
                 if self._age(element) > _VISIBLE_SECONDS:
@@ -445,6 +451,8 @@ class Driver:
                     element.state = state
                     self._changed[element.number] = element
                 self._cancel_unstarted(element, status.state)
+        if self._note.startswith(_UNKNOWN):
+            self._set_note("")
 
     def _is_enough(self, element: ElementRecord, app: AppStatus | ListAppResponse) -> bool:
         """Return True if a query would not tell more about an app than the scheduler's list."""
