@@ -93,6 +93,17 @@ class TestMissingScripts:
         with pytest.raises(RequestError, match=r"'.*no.*' is not in .*; correct the path"):
             self.check(scheduler, *program.split(), "--image", "")
 
+    def test_is_an_error_if_it_is_not_in_the_workspace_that_is_copied(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        project = tmp_path / "project"
+        project.mkdir()
+        (project / "there.py").touch()
+        self.check("local_cwd", "--script", "there.py", workspace="~/project")
+        with pytest.raises(RequestError, match=rf"'here\.py' is not in {project}; correct"):
+            self.check("local_cwd", "--script", "here.py", workspace="~/project")
+
     def test_script_of_torchrun_is_checked(self) -> None:
         with pytest.raises(RequestError, match=r"script 'nope\.py' is not in"):
             self.check("slurm", "-j", "1x1", "--script", "nope.py", workspace=".")

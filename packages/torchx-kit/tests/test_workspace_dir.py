@@ -369,14 +369,17 @@ class TestOlderMixins:
         assert len(TmpDirWorkspaceMixin().workspace_opts()) == 0
 
 
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
 @pytest.mark.parametrize("is_current", [True, False])
 def test_a_workspace_elsewhere_that_is_not_copied_is_a_warning(
     is_current: bool,
+    form: str,
     project: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(project if is_current else tmp_path)
-    assert DirBuilder().plan("", Workspace({str(project): ""}), {}) is None
-    assert (f"the workspace {project} is not copied" in caplog.text) is not is_current
+    source = form.format(project)
+    assert DirBuilder().plan("", Workspace({source: ""}), {}) is None
+    assert (f"the workspace {source} is not copied" in caplog.text) is not is_current

@@ -74,7 +74,7 @@ def run(main: Callable[[AsyncRunner], Any], scheduler: Any, **options: Any) -> A
 def test_every_public_method_of_the_runner_is_there() -> None:
     left_out = {"stop"}  # deprecated
     # Only torchx_sweep and the command call these.
-    left_out |= {"schedule_many", "scheduler", "component_defaults", "forget", "list_newest"}
+    left_out |= {"schedule_many", "scheduler", "component_defaults", "list_newest"}
     names = {n for n, _ in inspect.getmembers(Runner, inspect.isfunction) if not n.startswith("_")}
     assert names - set(dir(AsyncRunner)) == left_out
     for name in ("status", "dryrun", "run_component", "schedule", "delete", "list"):

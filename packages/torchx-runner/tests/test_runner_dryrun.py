@@ -469,10 +469,11 @@ def test_ignored_workspace_is_a_warning(
     )
 
 
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_ignored_working_directory_is_not_a_warning(
-    runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture
+    runner: Runner, app: AppDef, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
-    runner.dryrun(app, "fake", workspace=os.getcwd())
+    runner.dryrun(app, "fake", workspace=form.format(os.getcwd()))
     runner.dryrun(app, "fake", workspace=".")
     assert "workspace" not in caplog.text
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_specs import AppDef, AppState, Resource
+from torchx_specs import AppDef, AppDryRunInfo, AppState, Resource
 from torchx_specs.errors import CapacityError, RequestError
 
 Launcher = Callable[..., "subprocess.Popen[str]"]
@@ -116,6 +118,41 @@ def test_apps_that_are_not_alike_are_no_array(scheduler: LocalScheduler) -> None
     assert "." not in next(submitted)
     with pytest.raises(CapacityError):
         next(submitted)
+
+
+def test_neighbours_that_are_alike_become_an_array(scheduler: LocalScheduler) -> None:
+    scripts = ["exit 0", "exit 1", "exit 2", "exit 3"]
+    apps = [AppDef(f"job-{k}", [sh(script)]) for k, script in enumerate(scripts)]
+    apps[3].metadata = {"owner": "other"}
+    infos = [scheduler.submit_dryrun(app, {}) for app in apps]
+    with pytest.raises(CapacityError, match="max_parallel=3"):
+        list(scheduler.app_arrays.submit(iter(infos), 3))
+    app_ids = list(scheduler.app_arrays.submit(iter(infos), 4))
+    assert [app_id.count(".") for app_id in app_ids] == [1, 1, 1, 0]
+    codes = [
+        finish(scheduler, app_id).roles_statuses[0].replicas[0].exit_code for app_id in app_ids
+    ]
+    assert codes == [0, 1, 2, 3]
+
+
+def test_the_dry_runs_of_an_array_need_not_be_in_memory_together(
+    scheduler: LocalScheduler,
+) -> None:
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    def dry_runs() -> Iterator[AppDryRunInfo[Any]]:
+        nonlocal most
+        for number in range(50):
+            info = scheduler.submit_dryrun(AppDef(f"job-{number}", [sh(f"exit {number}")]), {})
+            alive.append(weakref.ref(info))
+            yield info
+            del info
+            most = max(most, sum(ref() is not None for ref in alive))
+
+    app_ids = list(scheduler.app_arrays.submit(dry_runs(), 2))
+    assert len(app_ids) == 50
+    assert most <= 3
 
 
 def test_an_element_whose_program_does_not_exist_fails_alone(scheduler: LocalScheduler) -> None:

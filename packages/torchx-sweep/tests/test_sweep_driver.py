@@ -121,6 +121,30 @@ class ArrayDouble(DoubleScheduler):
             yield self.schedule(info)
 
 
+class LazyDouble(ArrayDouble):
+    """Takes and submits the dry runs one by one; ``waiting`` has the largest number in memory."""
+
+    waiting = 0
+    made = 0
+
+    @property
+    def app_arrays(self) -> Any:
+        return LazyArrays(self)
+
+    def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[AppDef]:
+        self.made += 1
+        self.waiting = max(self.waiting, self.made - len(self.apps))
+        return super()._submit_dryrun(app, cfg)
+
+
+class LazyArrays(Arrays["LazyDouble"]):
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[AppDef]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        for info in dryrun_infos:
+            yield from self.scheduler.submit_array([info], max_parallel)
+
+
 def make_app(cpus: int = 1, gpus: int = 0) -> AppDef:
     resource = Resource(cpu=cpus, gpu=gpus, memMB=1)
     role = Role("main", image="", entrypoint="true", resource=resource)
@@ -639,3 +663,63 @@ def test_one_list_shows_the_ends_of_many_cancelled_apps() -> None:
     assert states(elements) == ["CANCELLED"] * 40
     assert {element.reason for element in elements} == {"cancelled"}
     assert scheduler.queries == []
+
+
+def test_the_dry_runs_of_an_array_are_made_when_the_scheduler_takes_them() -> None:
+    scheduler = LazyDouble()
+    assert states(drive(scheduler, [make_app() for _ in range(20)])) == ["SUCCEEDED"] * 20
+    assert scheduler.waiting == 1
+
+
+def test_elements_that_the_scheduler_has_not_taken_are_submitted_later() -> None:
+    scheduler = LazyDouble()
+    scheduler.capacity = 3
+    assert states(drive(scheduler, [make_app() for _ in range(8)])) == ["SUCCEEDED"] * 8
+    assert sorted(scheduler.names()) == [f"e-s-{i}-0" for i in range(8)]
+    assert scheduler.most_at_once == 3
+
+
+def test_elements_without_an_id_are_looked_for() -> None:
+    class Silent(ArrayDouble):
+        def submit_array(self, infos: Any, max_parallel: int | None) -> Iterator[str]:
+            submitted = list(super().submit_array(infos, max_parallel))
+            return iter(submitted[:1] if len(infos) > 1 else submitted)
+
+    scheduler = Silent()
+    assert states(drive(scheduler, [make_app() for _ in range(3)])) == ["SUCCEEDED"] * 3
+    assert len(scheduler.apps) == 3
+
+
+def test_elements_end_although_the_state_of_another_one_is_unknown() -> None:
+    class Damaged(DoubleScheduler):
+        failures = 0
+
+        def describe(self, app_id: str) -> DescribeAppResponse | None:
+            if app_id == "job-0" and self.failures < 20:
+                self.failures += 1
+                ended.append(sum(count > 1 for count in self.polls.values()))
+                notes.append(stores[0].sweep("s").note)
+                raise BackendError("its record is damaged")
+            return super().describe(app_id)
+
+    ended: list[int] = []
+    notes: list[str] = []
+    stores: list[Store] = []
+    elements = drive(Damaged(), [make_app() for _ in range(4)], stores.append)
+    assert states(elements) == ["SUCCEEDED"] * 4
+    assert ended[-1] == 3
+    unknown = "the state of element 0 (double://test/job-0) is unknown: its record is damaged"
+    assert notes == ["", *[unknown] * 19]
+
+
+def test_the_pause_after_errors_has_a_limit() -> None:
+    class Unreachable(LazyDouble):
+        def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[AppDef]:
+            info = super()._submit_dryrun(app, cfg)
+            if self.made <= 1_100:
+                raise BackendError("unreachable")
+            return info
+
+    clock = ManualClock()
+    elements = drive(Unreachable(), [make_app() for _ in range(1_100)], clock=clock)
+    assert states(elements) == ["SUCCEEDED"] * 1_100

@@ -703,10 +703,6 @@ class Runner:
                 observe=observe,
             )
 
-    def forget(self, app_handle: AppHandle) -> None:
-        """Drop the definition of an app, which this runner keeps until it sees the app deleted."""
-        self._apps.pop(app_handle, None)
-
     def cancel(self, app_handle: AppHandle) -> None:
         """Cancel an app; the method may return before the app has ended.
 

@@ -25,9 +25,10 @@ _DIRECTORIES = ("job_dir", "jobdir")
 def check_scripts(scheduler: Scheduler[Any], infos: Iterable[AppDryRunInfo[Any]]) -> None:
     """Log a warning if a job's script is neither in the workspace nor in the working directory.
 
-    If the job has no other files, this is an error. A module is checked only if its package is in
-    one of these folders, because it may be installed. A component records the script or module as
-    a :class:`~torchx_specs.model.app.ProgramFile` of the role.
+    A job that runs in a copy of its workspace does not see the working directory. If the job has no
+    other files, this is an error. A module is checked only if its package is in one of these
+    folders, because it may be installed. A component records the script or module as a
+    :class:`~torchx_specs.model.app.ProgramFile` of the role.
 
     Args:
         scheduler: The scheduler of the dry runs.
@@ -63,8 +64,9 @@ def _problems(scheduler: Scheduler[Any], info: AppDryRunInfo[Any]) -> Iterator[s
         # Files on another file system, and in folders below the root, are not checked.
         if any("://" in source or target for source, target in workspace.projects.items()):
             continue
-        places = list(workspace.projects)
-        if scheduler.has_only_local_files(info):
+        places = [os.path.expanduser(source) for source in workspace.projects]
+        is_copied = places and workspace.required and scheduler.copies_workspaces()
+        if scheduler.has_only_local_files(info) and not is_copied:
             places += [os.curdir, *(str(info.cfg.get(key) or "") for key in _DIRECTORIES)]
         folders = list(dict.fromkeys(os.path.abspath(place) for place in places if place))
         if program.name and folders and not _is_found(*program, folders):

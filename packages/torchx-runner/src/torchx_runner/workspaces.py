@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.workspace.working_directory import is_working_directory
 from torchx_specs.model.app import AppDef, ProgramFile, Role
 from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
@@ -63,8 +63,7 @@ def plan_images(scheduler: object, roles: list[Role], cfg: Mapping[str, CfgVal],
     for role in roles:
         if not role.workspace:
             continue
-        paths = {os.path.abspath(os.path.expanduser(path)) for path in role.workspace.projects}
-        log = logger.debug if paths == {os.getcwd()} else logger.warning
+        log = logger.debug if is_working_directory(role.workspace) else logger.warning
         log(
             "scheduler %s does not support workspaces; the workspace of role %s is ignored",
             name,

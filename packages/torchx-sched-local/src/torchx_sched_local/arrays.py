@@ -6,20 +6,18 @@ replica when another one has ended, so that at most ``max_parallel`` run at the 
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-from torchx_kit.jobs.arrays import (
-    element_id,
-    split_element_id,
-    submit_one_by_one,
-    without_variations,
-)
+from torchx_kit.jobs.arrays import element_id, split_element_id, without_variations
 from torchx_sched_local.errors import single_element_error
-from torchx_sched_local.request import PopenRequest, format_request
+from torchx_sched_local.request import Element, PopenRequest, format_request
 from torchx_sched_local.scheduler import LocalScheduler
+from torchx_specs.errors import CapacityError
 from torchx_specs.model.app import AppDryRunInfo, RetryPolicy
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.arrays import Arrays
@@ -33,49 +31,69 @@ class LocalArrays(Arrays[LocalScheduler]):
     ) -> Iterator[str]:
         """Submit several requests; see :meth:`Arrays.submit`.
 
-        Requests that differ in more than names, arguments and variables, or that have several
-        replicas, are submitted one after another, at most ``max_parallel`` of them.
+        Consecutive requests of one replica that differ only in names, arguments and variables
+        become an array, for which only these are kept: an iterator may make each dry run when it is
+        needed.
 
         Raises:
-            CapacityError: The requests cannot become an array, and are more than ``max_parallel``.
+            CapacityError: The requests are not one array, and are more than ``max_parallel``.
             RequestError: As for ``schedule``.
             BackendError: As for ``schedule``.
         """
-        infos = list(dryrun_infos)
-        if len(infos) < 2 or not self._are_alike(infos):
-            yield from submit_one_by_one(super().submit, infos, max_parallel)
-            return
-        array = self.scheduler.schedule(self._array(infos, max_parallel))
-        for index in range(len(infos)):
-            yield element_id(array, index)
+        left = max_parallel
+        for _, alike in groupby(dryrun_infos, self._shape):
+            if left == 0:
+                raise CapacityError(
+                    f"the other apps would exceed max_parallel={max_parallel}; submit them when"
+                    " others have ended"
+                )
+            elements: list[Any] = []
+            for info in alike:
+                app = info.app
+                elements.append(app and (app.name, app.roles[0].args, app.roles[0].env))
+            if len(elements) == 1:
+                yield self.scheduler.schedule(info)
+            else:
+                array = self.scheduler.schedule(self._array(info, elements, left))
+                yield from (element_id(array, index) for index in range(len(elements)))
+            if left is not None:
+                left = max(0, left - len(elements))
 
-    def _are_alike(self, infos: Sequence[AppDryRunInfo[PopenRequest]]) -> bool:
-        first = _shape(infos[0])
-        return (
-            first is not None
-            and type(self.scheduler) is LocalScheduler
-            and all(_shape(info) == first for info in infos)
-        )
+    def _shape(self, info: AppDryRunInfo[PopenRequest]) -> object:
+        """Return what the apps of an array have in common.
+
+        Of an app that cannot be an element, the result equals no other one.
+        """
+        app = info.app
+        if (
+            type(self.scheduler) is not LocalScheduler
+            or app is None
+            or [role.num_replicas for role in app.roles] != [1]
+            or info.request.attempts  # each app has attempts of its own
+        ):
+            return object()
+        return without_variations(app.roles[0]), app.metadata, info.cfg
 
     def _array(
-        self, infos: Sequence[AppDryRunInfo[Any]], max_parallel: int | None
+        self, info: AppDryRunInfo[Any], elements: list[Element], max_parallel: int | None
     ) -> AppDryRunInfo[PopenRequest]:
-        """Return the request of the app whose replicas are the elements."""
-        apps = [info.app for info in infos if info.app is not None]
-        cfg = infos[0].cfg
-        role = apps[0].roles[0]
-        prefix = os.path.commonprefix([app.name for app in apps])  # noqa: RUF071 - no paths
-        name = prefix.rstrip("-.") or apps[0].name
-        array = replace(
-            apps[0],
-            name=name,
-            roles=[replace(role, num_replicas=len(apps), retry_policy=RetryPolicy.REPLICA)],
-        )
+        """Return the request of the app whose replicas are the elements.
+
+        Args:
+            info: The dry run of one of the elements.
+            elements: What differs between the elements.
+            max_parallel: How many of them may run at the same time; None means all.
+        """
+        app: Any = copy.deepcopy(info.app)
+        (role,) = app.roles
+        prefix = os.path.commonprefix([name for name, _, _ in elements])  # noqa: RUF071 - no paths
+        name = prefix.rstrip("-.") or app.name
         app_id = self.scheduler._new_id(name)
-        log_dir = self.scheduler._get_app_log_dir(app_id, cfg)
+        log_dir = self.scheduler._get_app_log_dir(app_id, info.cfg)
         params, log_dirs = [], []
-        for index, app in enumerate(apps):
-            element = self.scheduler._request(app, element_id(app_id, index), log_dir, cfg, index)
+        for index, (app.name, role.args, role.env) in enumerate(elements):
+            one = element_id(app_id, index)
+            element = self.scheduler._request(app, one, log_dir, info.cfg, index)
             params += element.role_params[role.name]
             log_dirs += element.role_log_dirs[role.name]
         # The options, and what follows from them, are the same in all elements.
@@ -85,11 +103,12 @@ class LocalArrays(Arrays[LocalScheduler]):
             role_params={role.name: params},
             role_log_dirs={role.name: log_dirs},
             max_parallel=max_parallel,
-            elements=[(app.name, app.roles[0].args, app.roles[0].env) for app in apps],
+            elements=elements,
         )
-        info = AppDryRunInfo(request, format_request)
-        info.app, info.cfg = array, cfg
-        return info
+        app.name, role.num_replicas, role.retry_policy = name, len(elements), RetryPolicy.REPLICA
+        array = AppDryRunInfo(request, format_request)
+        array.app, array.cfg = app, info.cfg
+        return array
 
     def cancel(self, app_ids: Iterable[str]) -> None:
         """End several apps; if no element of an array is to continue, end the array at once."""
@@ -118,26 +137,16 @@ class LocalArrays(Arrays[LocalScheduler]):
             self.scheduler.delete(array)
 
 
-def _shape(info: AppDryRunInfo[Any]) -> tuple[Any, ...] | None:
-    """Return what the apps of an array have in common; None if the app cannot be an element."""
-    app = info.app
-    if app is None or len(app.roles) != 1 or app.roles[0].num_replicas != 1:
-        return None
-    if info.request.attempts:
-        return None  # each app has attempts of its own
-    (role,) = app.roles
-    return without_variations(role), app.metadata, info.cfg
+def _variations(info: AppDryRunInfo[Any]) -> Element:
+    """Return the name, the arguments and the variables of an app with one role."""
+    app: Any = info.app
+    return app.name, app.roles[0].args, app.roles[0].env
 
 
-def _by_array(app_ids: Iterable[str]) -> dict[str, set[int]]:
+def _by_array(app_ids: Iterable[str]) -> dict[str, set[Any]]:
     """Return the indices of the given elements by array; no indices mean the whole app."""
-    found: dict[str, set[int]] = {}
-    whole = set()
+    found: dict[str, set[Any]] = {}
     for app_id in app_ids:
         array, index = split_element_id(app_id)
-        indices = found.setdefault(array, set())
-        if index is None:
-            whole.add(array)
-        else:
-            indices.add(index)
-    return {array: set() if array in whole else indices for array, indices in found.items()}
+        found.setdefault(array, set()).add(index)
+    return {array: set() if None in indices else indices for array, indices in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -126,6 +127,7 @@ def add_attempts(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
             param.env[ENV_TORCHX_RESUME_DIR] = path
 
 
+@functools.lru_cache(maxsize=16)  # thousands of replicas share one string
 def join_path(*paths: str | None) -> str:
     """Join search paths, without empty ones.
 

@@ -15,6 +15,8 @@ from torchx_specs.settings import ENV_TORCHX_RESUME_DIR
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 #: How many replicas of each role the text of a request shows.
 LARGEST_SHOWN = 100
+#: The name, the arguments and the variables of an element of an array, with macros.
+Element = tuple[str, list[str], dict[str, str]]
 
 
 @dataclass
@@ -61,7 +63,7 @@ class PopenRequest:
     role_params: dict[str, list[ReplicaParam]]
     role_log_dirs: dict[str, list[str]]
     max_parallel: int | None = None
-    elements: list[tuple[str, list[str], dict[str, str]]] | None = None
+    elements: list[Element] | None = None
     gpus: dict[str, int] | None = None
     time_limit: float | None = None
     attempts: AttemptRules | None = None

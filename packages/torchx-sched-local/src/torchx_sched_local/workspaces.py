@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.workspace.working_directory import is_working_directory
 from torchx_sched_local.store.layout import PRIVATE
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
@@ -29,20 +30,13 @@ def planned_copies(roles: Iterable[Role], log_dir: str) -> dict[Workspace, str]:
         WorkspaceError: A workspace does not exist, or it is a home directory.
     """
     workspaces = dict.fromkeys(role.workspace for role in roles if role.workspace)
-    copied = [one for one in workspaces if one and one.required and not _is_working_directory(one)]
+    copied = [one for one in workspaces if one and one.required and not is_working_directory(one)]
     if copied:
         from torchx_kit.workspace.tree import open_project
 
         for source in (source for one in copied for source in one.projects):
             open_project(source)
     return {one: f"{log_dir}/{PRIVATE}/workspaces/{index}" for index, one in enumerate(copied)}
-
-
-def _is_working_directory(workspace: Workspace) -> bool:
-    paths = (os.path.expanduser(source.removeprefix("file://")) for source in workspace.projects)
-    return not any(workspace.projects.values()) and all(
-        os.path.isdir(path) and os.path.samefile(path, os.curdir) for path in paths
-    )
 
 
 def copy_workspaces(folder: AppFolder, workspaces: Mapping[str, Mapping[str, str]]) -> None:
@@ -57,20 +51,18 @@ def copy_workspaces(folder: AppFolder, workspaces: Mapping[str, Mapping[str, str
         WorkspaceError: A workspace cannot be read or copied.
         OSError: A folder cannot be created.
     """
+    from pathlib import Path
+
     from torchx_kit.trust import distrust_path
     from torchx_kit.workspace.dir_builder import copy_files
     from torchx_kit.workspace.tree import workspace_files
 
-    above = os.path.dirname(os.path.realpath(folder.path))
-    while True:
-        if reason := distrust_path(above, os.stat(above)):
+    for above in Path(os.path.realpath(folder.path)).parents:
+        if reason := distrust_path(str(above), above.stat()):
             raise RequestError(
                 f"cannot copy the workspace to {folder.path}: {above} is not safe: {reason};"
                 " choose another folder with the option log_dir"
             )
-        if above == os.path.dirname(above):
-            break
-        above = os.path.dirname(above)
     for target, projects in workspaces.items():
         folder.make_folder(target)
         copy_files(workspace_files(Workspace({**projects})), target)

@@ -19,6 +19,7 @@ from torchx_kit.workspace.builder import (
 )
 from torchx_kit.workspace.ignore import IgnoreRules
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
+from torchx_kit.workspace.working_directory import is_working_directory
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace.api import WorkspaceMixin
@@ -79,7 +80,14 @@ class DirBuilder(WorkspaceBuilder):
         """
         job_dir = cfg.get("job_dir")
         if not job_dir:
-            _warn_unless_current(workspace)
+            if not is_working_directory(workspace):
+                import logging  # imported here, so that start-up does not load it
+
+                logging.getLogger(__name__).warning(
+                    "the workspace %s is not copied: the job runs in the current directory; to copy"
+                    " it, set the option for the job's directory (job_dir, or jobdir of lsf)",
+                    workspace,
+                )
             return None
         folder = os.path.abspath(os.path.expanduser(str(job_dir)))
         _check_absent(folder)
@@ -99,23 +107,6 @@ class DirBuilder(WorkspaceBuilder):
 
     def _files(self, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
         return workspace_files(workspace, last_rules=self._left_out, **file_options(cfg))
-
-
-def _warn_unless_current(workspace: Workspace) -> None:
-    """Log a warning for each project that is not the current directory."""
-    for source in workspace.projects:
-        try:
-            is_current = os.path.samefile(os.path.expanduser(source), os.curdir)
-        except OSError:
-            is_current = False
-        if not is_current:
-            import logging  # imported here, so that start-up does not load it
-
-            logging.getLogger(__name__).warning(
-                "the workspace %s is not copied: the job runs in the current directory; to copy it,"
-                " set the option for the job's directory (job_dir, or jobdir of lsf)",
-                source,
-            )
 
 
 class _CopyMixin(WorkspaceMixin[None]):

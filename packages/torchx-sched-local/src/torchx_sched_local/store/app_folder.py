@@ -115,7 +115,7 @@ class AppFolder:
         self._prefix = path + os.sep
         self._fd = -1
         self._journal_fd = journal
-        self._unwritten = b""
+        self._unwritten: list[bytes] = []
         self.position = 0
 
     @property
@@ -309,7 +309,7 @@ class AppFolder:
         A supervision calls this only in the thread of its reactor, once that runs.
         """
         self.run.apply_all(events)
-        self._unwritten += b"".join(map(records.encode, events))
+        self._unwritten += map(records.encode, events)
 
     def record_exit(
         self,
@@ -332,9 +332,9 @@ class AppFolder:
         """
         if not self._unwritten:
             return
-        data = b"\n" + self._unwritten
+        data = b"".join([b"\n", *self._unwritten])
         write_all(self._journal_fd, data)
-        self._unwritten = b""
+        self._unwritten = []
         if os.fstat(self._journal_fd).st_size == self.position + len(data):
             self.position += len(data)  # no other process has written
 

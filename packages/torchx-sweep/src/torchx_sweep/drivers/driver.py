@@ -9,9 +9,11 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_runner.events.api import log_event
+from torchx_runner.scripts import check_scripts
 from torchx_specs.errors import (
     BackendError,
     CapacityError,
@@ -20,7 +22,7 @@ from torchx_specs.errors import (
     one_line,
 )
 from torchx_specs.formats import serialize
-from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_sweep.handles import find_apps, state_of
 from torchx_sweep.limits import ON_THIS_MACHINE, Usage, excess, usage
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_runner import Runner
-    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.app import AppDef, AppDryRunInfo
     from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.schedulers import ListAppResponse
@@ -84,6 +86,8 @@ _LONGEST_REASON = 500
 # The reason of an unfinished element whose submission a killed driver has interrupted. The
 # scheduler may cancel the app of such an element, or never start it; see _cancel_unstarted().
 _INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
+# How the note of a sweep begins while the state of an element is unknown.
+_UNKNOWN = "the state of element "
 # Pause after an error of the database, such as a full disk, in seconds.
 _STORE_PAUSE = 2.0
 # The states of an app that has not ended.
@@ -123,6 +127,7 @@ class Driver:
         self._previous = previous
         self._clock = clock
         self._sleep = sleep
+        self._scheduler = runner.scheduler(sweep.scheduler)
         self._features = features = runner.features(sweep.scheduler)
         # How many elements the driver may submit by one request.
         self._largest = _LARGEST_ARRAY if features.arrays else 1
@@ -133,7 +138,7 @@ class Driver:
         self._uncertain: dict[int, ElementRecord] = {}
         # Queued elements as the driver has read them. If a client then changes an element, the
         # claim of this element fails.
-        self._queue: deque[tuple[ElementRecord, AppDef, Usage]] = deque()
+        self._queue: deque[tuple[ElementRecord, AppDef]] = deque()
         self._usages: dict[int, Usage] = {}
         self._changed: dict[int, ElementRecord] = {}
         # When the app of each element was recorded, by the clock.
@@ -142,8 +147,8 @@ class Driver:
         self._cancelled: set[str] = set()
         # The numbers of errors of the backend, by number of the element.
         self._errors: Counter[int] = Counter()
-        # Number of consecutive submissions that failed.
-        self._refusals = 0
+        # The pause after the next submission that fails, in seconds.
+        self._backend_pause = _BACKEND_PAUSE
         self._written = 0.0
         self._pause = _FIRST_PAUSE
         self._next_poll = 0.0
@@ -226,31 +231,45 @@ class Driver:
         count, limit = self._choose()
         if not count:
             return False
-        chosen = [element for element, _, _ in itertools.islice(self._queue, count)]
+        chosen = deque(self._queue.popleft() for _ in range(count))
         # The changes are written in the same transaction.
-        claimed = self._store.claim(self._sweep.id, chosen, self._changed.values())
+        claimed = self._store.claim(
+            self._sweep.id, [element for element, _ in chosen], self._changed.values()
+        )
         self._changed.clear()
         self._written = self._clock()
+        waiting = deque(item for item in chosen if item[0].number in claimed)
+        chosen.clear()
         elements: deque[ElementRecord] = deque()
-        infos = []
-        for _ in chosen:
-            element, app, needed = self._queue.popleft()  # a dry run has a copy of the app
-            if element.number not in claimed:
-                continue
-            app.name, element.reason = element.submission, ""
-            try:
-                infos.append(self._runner.dryrun(app, self._sweep.scheduler, self._cfg))
-            except Exception as e:
-                self._on_invalid(element, e)
-                continue
-            elements.append(element)
-            self._usages[element.number] = needed
-        began = time.time()
-        try:
-            for handle in self._runner.schedule_many(infos, limit):
-                self._on_submitted(elements.popleft(), handle, began)
+        name, session = self._sweep.scheduler, self._sweep.session
+        began = 0.0
+
+        def dry_runs() -> Iterator[AppDryRunInfo[Any]]:
+            # Each dry run is made when the scheduler takes it, so that they need not be in memory
+            # together.
+            nonlocal began
+            while waiting:
+                element, app = waiting.popleft()  # a dry run has a copy of the app
+                app.name, element.reason = element.submission, ""
+                try:
+                    info = self._runner.dryrun(app, name, self._cfg)
+                    check_scripts(self._scheduler, [info])
+                except Exception as e:
+                    self._on_invalid(element, e)
+                    continue
+                elements.append(element)
                 began = time.time()
+                yield info
+
+        try:
+            with log_event("schedule_many", name, runcfg=self._cfg):
+                for app_id in self._scheduler.app_arrays.submit(dry_runs(), limit):
+                    handle = make_app_handle(name, session, app_id)
+                    self._on_submitted(elements.popleft(), handle, began)
+            if elements or waiting:
+                raise BackendError(f"{name} has returned too few ids of apps")
         except Exception as e:
+            elements.extend(element for element, _ in waiting)
             if elements:
                 self._on_error(elements, e)
         return True
@@ -267,22 +286,27 @@ class Driver:
         # is running. All elements of an array need the same resources.
         is_array = self._largest > 1 and self._features.array_limit and not self._running
         if not self._queue:
-            limit = _LARGEST_ARRAY if is_array else _FETCHED
+            limit, needed = _LARGEST_ARRAY if is_array else _FETCHED, Usage()
             for element in self._store.elements(
                 sweep.id, [ElementState.QUEUED], limit, with_apps=True
             ):
                 app = serialize.from_json(element.app)
-                self._queue.append((element, app, usage(app)))
+                element.app = ""
+                if (own := usage(app)) != needed:
+                    needed = own  # thousands of elements share one object
+                self._usages[element.number] = needed
+                self._queue.append((element, app))
         if self._queue and is_array:
-            first = self._queue[0][2]
-            alike = itertools.takewhile(lambda item: item[2] == first, self._queue)
+            needs = [self._usages[element.number] for element, _ in self._queue]
+            first = needs[0]
+            alike = itertools.takewhile(lambda needed: needed == first, needs)
             rooms = [limit // first[name] for name, limit in sweep.limits.items() if first[name]]
             return sum(1 for _ in alike), max(1, int(min([sweep.max_parallel, *rooms])))
         used = sum((self._usages[number] for number in self._running), Usage())
         free = min(sweep.max_parallel - len(self._running), self._largest)
         count = 0
-        for _, _, needed in itertools.islice(self._queue, max(0, free)):
-            used += needed
+        for element, _ in itertools.islice(self._queue, max(0, free)):
+            used += self._usages[element.number]
             if excess(used, sweep.limits):
                 break
             count += 1
@@ -331,9 +355,8 @@ class Driver:
 
     def _hold_back(self, note: str) -> None:
         """Pause the queue, longer after each consecutive error."""
-        pause = min(_BACKEND_PAUSE * 2**self._refusals, _LONGEST_BACKEND_PAUSE)
-        self._refusals += 1
-        self._hold_until = self._clock() + pause
+        self._hold_until = self._clock() + self._backend_pause
+        self._backend_pause = min(2 * self._backend_pause, _LONGEST_BACKEND_PAUSE)
         self._set_note(note)
 
     def _on_submitted(self, element: ElementRecord, handle: str, submitted: float) -> None:
@@ -351,7 +374,7 @@ class Driver:
         element.submitted = submitted
         self._running[element.number] = self._changed[element.number] = element
         self._recorded[element.number] = self._clock()
-        self._refusals = 0
+        self._backend_pause = _BACKEND_PAUSE
         del self._errors[element.number]
         self._set_note("")
 
@@ -390,8 +413,7 @@ class Driver:
         """
         backend, _, app_id = parse_app_handle(handle)
         if self._cfg is None and backend == self._sweep.scheduler and self._features.dependencies:
-            scheduler = self._runner.scheduler(backend)
-            self._cfg = scheduler.with_dependency(self._sweep.cfg, app_id, required)
+            self._cfg = self._scheduler.with_dependency(self._sweep.cfg, app_id, required)
         if self._cfg is None:
             self._set_note(f"waiting for {handle}, which is {state.name}")
 
@@ -410,7 +432,12 @@ class Driver:
                 try:
                     status = self._runner.status(element.handle)
                 except Exception as e:
-                    self._set_note(f"the state of {element.handle} is unknown: {_reason_of(e)}")
+                    # If the machine cannot be reached, each query may take long, so this one was
+                    # the last. But if only this app has a problem, the others must have their turn.
+                    self._running[element.number] = self._running.pop(element.number)
+                    if not self._note.startswith(_UNKNOWN):
+                        about = f"{element.number} ({element.handle}) is unknown"
+                        self._set_note(f"{_UNKNOWN}{about}: {_reason_of(e)}")
                     return
             if status is None:
                 if self._age(element) > _VISIBLE_SECONDS:
@@ -424,6 +451,8 @@ class Driver:
                     element.state = state
                     self._changed[element.number] = element
                 self._cancel_unstarted(element, status.state)
+        if self._note.startswith(_UNKNOWN):
+            self._set_note("")
 
     def _is_enough(self, element: ElementRecord, app: AppStatus | ListAppResponse) -> bool:
         """Return True if a query would not tell more about an app than the scheduler's list."""
@@ -506,8 +535,6 @@ class Driver:
         self._running.pop(number, None)
         self._usages.pop(number, None)
         self._recorded.pop(number, None)
-        # Remove the app: the runner would keep the AppDef of every element in memory.
-        self._runner.forget(element.handle)
         started, ended = times
         element.state, element.ended = state, _end_time(element, ended)
         if started is not None:
