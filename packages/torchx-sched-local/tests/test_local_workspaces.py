@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import fsspec
@@ -131,6 +132,16 @@ def test_a_failed_copy_leaves_no_app(scheduler: LocalScheduler, project: Path) -
         scheduler.schedule(info)
     assert not os.path.exists(info.request.log_dir)
     assert scheduler.list() == []
+
+
+def test_options_of_a_copy(scheduler: LocalScheduler, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("linked\n")
+    (project / "link.txt").symlink_to(tmp_path / "elsewhere")
+    (project / ".gitignore").write_text("data.txt\n")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    options = {"follow_links": True, "gitignore": True}
+    _, found = run(scheduler, Workspace({str(project): ""}), "cat *.txt", **options)
+    assert found == ["linked\n"]
 
 
 def test_a_copy_that_another_user_could_replace_is_refused(

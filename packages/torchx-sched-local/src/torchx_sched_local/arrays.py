@@ -137,12 +137,6 @@ class LocalArrays(Arrays[LocalScheduler]):
             self.scheduler.delete(array)
 
 
-def _variations(info: AppDryRunInfo[Any]) -> Element:
-    """Return the name, the arguments and the variables of an app with one role."""
-    app: Any = info.app
-    return app.name, app.roles[0].args, app.roles[0].env
-
-
 def _by_array(app_ids: Iterable[str]) -> dict[str, set[Any]]:
     """Return the indices of the given elements by array; no indices mean the whole app."""
     found: dict[str, set[Any]] = {}

@@ -31,5 +31,12 @@ class LocalOpts(AttemptOpts):
     """End each replica, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,
     hours and minutes); a retry has the same time again (default: no limit)"""
 
+    follow_links: bool = False
+    """In the copy of a workspace, replace links to files outside of the workspace by these files;
+    otherwise such links are refused"""
+
+    gitignore: bool = False
+    """Copy no files of a workspace that Git ignores (.gitignore)"""
+
     fail_together: bool = False
     """End all replicas as soon as one has failed and has no retries left"""

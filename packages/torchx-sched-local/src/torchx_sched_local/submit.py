@@ -97,7 +97,8 @@ def _in_new_folder(
         folder.begin_journal(_describe_app(info, session), request)
         _add_to_index(folder, request.app_id)
         if request.workspaces:
-            copy_workspaces(folder, request.workspaces)
+            follow_links, gitignore = option(info, "follow_links"), option(info, "gitignore")
+            copy_workspaces(folder, request.workspaces, follow_links, gitignore)
         start(folder)
     except BaseException as e:
         _remove(folder, request.app_id)

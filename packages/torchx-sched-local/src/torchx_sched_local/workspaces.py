@@ -39,12 +39,19 @@ def planned_copies(roles: Iterable[Role], log_dir: str) -> dict[Workspace, str]:
     return {one: f"{log_dir}/{PRIVATE}/workspaces/{index}" for index, one in enumerate(copied)}
 
 
-def copy_workspaces(folder: AppFolder, workspaces: Mapping[str, Mapping[str, str]]) -> None:
+def copy_workspaces(
+    folder: AppFolder,
+    workspaces: Mapping[str, Mapping[str, str]],
+    follow_links: bool,
+    gitignore: bool,
+) -> None:
     """Copy workspaces to an app's folder.
 
     Args:
         folder: The app's folder.
         workspaces: The projects of each workspace, by the folder of its copy.
+        follow_links: The option of this name.
+        gitignore: The option of this name.
 
     Raises:
         RequestError: Another user could replace the copies.
@@ -65,4 +72,7 @@ def copy_workspaces(folder: AppFolder, workspaces: Mapping[str, Mapping[str, str
             )
     for target, projects in workspaces.items():
         folder.make_folder(target)
-        copy_files(workspace_files(Workspace({**projects})), target)
+        files = workspace_files(
+            Workspace({**projects}), follow_links=follow_links, gitignore=gitignore
+        )
+        copy_files(files, target)

@@ -273,6 +273,7 @@ def list_item(job: JobInfo) -> ListAppResponse:
     state = AppState.RUNNING if is_ending else appstate_from_slurm_state(job.state)
     app = ListAppResponse(job.job_id, state, name=job.name)
     set_times(app, job.submitted, started=job.started, ended=job.ended)
-    replicas = (ReplicaStatus(0, state, "", "", exit_code=code) for code in [job.exit_code])
+    has_failed = state == AppState.FAILED
+    replicas = [ReplicaStatus(0, state, "", "", exit_code=job.exit_code)] if has_failed else []
     app.exit_code = app_exit_code(state, replicas)
     return app

@@ -596,6 +596,7 @@ def new_bytes(
             rest = os.pread(old.fileno(), room, position)
             if rest:
                 return [position, rest, known, False]
+            OPENED.pop(known, None)
         OPENED.pop(found, None)
         OPENED[found] = file
         if len(OPENED) > MOST_OPENED:

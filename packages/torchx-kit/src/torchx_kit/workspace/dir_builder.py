@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from torchx_kit.logs.streams import write_all
 from torchx_kit.progress import Step
 from torchx_kit.workspace.builder import (
     BuilderOutput,
@@ -267,8 +268,7 @@ def _write(entry: WorkspaceFile, target: str) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | entry.mode)
     try:
         for chunk in entry.chunks():
-            while chunk:
-                chunk = chunk[os.write(fd, chunk) :]
+            write_all(fd, chunk)
         # The umask or an ACL may have changed the mode. Setting it costs more than reading it.
         if stat.S_IMODE(os.fstat(fd).st_mode) != entry.mode:
             os.fchmod(fd, entry.mode)

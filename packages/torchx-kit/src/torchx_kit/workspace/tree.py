@@ -337,7 +337,7 @@ def _link_entry(
     if is_file:
         raise WorkspaceError(
             f"{source} is a link to the file {target} outside of the workspace; exclude it in"
-            f" {TORCHX_IGNORE}, or set the option follow_links=True to upload that file"
+            f" {TORCHX_IGNORE}, or set the option follow_links=True to copy that file"
         )
     if os.path.isdir(target):
         raise WorkspaceError(
