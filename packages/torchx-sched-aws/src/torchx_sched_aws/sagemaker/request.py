@@ -183,7 +183,7 @@ def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
     return f"{fit_name(base, SAGEMAKER.within(room))}-{random_id(_ID_LENGTH)}"
 
 
-def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> Any:
+def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> dict[str, Any]:
     """Return the parts of the request that do not depend on the command."""
     output = _output_path(opts)
     model = {
@@ -233,7 +233,8 @@ def _request(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> Any:
         logger.warning(
             "code_location is ignored: the image contains the source, nothing is uploaded to S3"
         )
-    return without_unset(request)
+    request = without_unset(request)
+    return request
 
 
 def _tags(app: AppDef, opts: AWSSageMakerOpts) -> dict[str, str]:
