@@ -68,11 +68,11 @@ def test_replicas_that_were_ended_after_the_failure_are_not_the_first(code: int)
         (app(AppState.FAILED, replicas("F"), msg="no\nspace"), "FAILED: trainer/0: no space"),
         (
             app(AppState.FAILED, replicas("F", exit_code=-9)),
-            "FAILED: trainer/0: signal 9 (SIGKILL)",
+            "FAILED: trainer/0: killed by signal 9 (SIGKILL)",
         ),
         (
             app(AppState.FAILED, replicas("F", exit_code=137, reason="OOMKilled")),
-            "FAILED: trainer/0: exit code 137, OOMKilled",
+            "FAILED: trainer/0: exit code 137 (SIGKILL), OOMKilled",
         ),
         (
             app(AppState.RUNNING, replicas("RRPP"), started=NOW - timedelta(hours=2)),
@@ -119,7 +119,7 @@ def test_the_replica_that_failed_first_is_above_those_that_it_ended() -> None:
     text = status_text(HANDLE, app(AppState.FAILED, members), now=NOW)
     assert text.splitlines()[-2:] == [
         "    FAILED 1 (2): exit code 1",
-        "    FAILED 3 (0-1,3): signal 15 (SIGTERM)",
+        "    FAILED 3 (0-1,3): killed by signal 15 (SIGTERM)",
     ]
 
 
@@ -333,6 +333,7 @@ def test_the_first_failed_replica_is_the_one_that_ended_first() -> None:
     [
         (-15, "killed by signal 15 (SIGTERM)", "killed by signal 15 (SIGTERM)"),
         (137, "exit code 137 (SIGKILL)", "exit code 137 (SIGKILL)"),
+        (137, "OOMKilled: exit code 137", "OOMKilled: exit code 137"),
         (13, "exit code 137", "exit code 13, exit code 137"),
         (3, "", "exit code 3"),
     ],

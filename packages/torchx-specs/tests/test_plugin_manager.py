@@ -604,15 +604,15 @@ def test_the_search_for_hooks_examines_only_functions_of_a_module(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module(site.install("acme", scheduler("acme")))
+    examine = pluggy.PluginManager.parse_hookimpl_opts
+    examined: set[str] = set()
+
+    def noted(manager: pluggy.PluginManager, plugin: object, name: str) -> Any:
+        examined.add(name)
+        return examine(manager, plugin, name)
+
+    monkeypatch.setattr(pluggy.PluginManager, "parse_hookimpl_opts", noted)
     manager = PluginManager(path=[])
-    manager.schedulers()  # this has also examined the specifications of the hooks
-    looked_up: set[str] = set()
-
-    def look_up(thing: object, name: str, default: object) -> object:
-        looked_up.add(name)
-        return getattr(thing, name, default)
-
-    monkeypatch.setattr(pluggy._manager.inspect, "getattr_static", look_up)
     manager.register(module, "acme")
     assert list(manager.schedulers()) == ["acme"]
-    assert looked_up == {name for name, found in vars(module).items() if inspect.isfunction(found)}
+    assert examined == {name for name, found in vars(module).items() if inspect.isfunction(found)}

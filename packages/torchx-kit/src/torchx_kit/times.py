@@ -15,7 +15,7 @@ _days: dict[bytes, int] = {}
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw]?)")
 # Slurm's form: days-hours, days-hours:minutes, days-hours:minutes:seconds.
-_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
+_DAYS = r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?"
 
 
 def to_nanoseconds(when: datetime) -> int:
@@ -123,7 +123,7 @@ def parse_limit(text: str) -> float | None:
     >>> parse_limit("90m"), parse_limit("1-00:00"), parse_limit("90"), parse_limit("1:30:00")
     (5400.0, 86400.0, None, None)
     """
-    days = _DAYS.fullmatch(text.strip())
+    days = re.fullmatch(_DAYS, text.strip())
     if days:
         sizes = zip(days.groups("0"), (86400, 3600, 60, 1), strict=True)
         seconds = float(sum(int(number) * size for number, size in sizes))

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
@@ -39,7 +38,6 @@ from torchx_specs.model.app import (
 )
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
-from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus, AttemptStatus, RoleStatus
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.logs import LogQuery, Logs, keep_last
@@ -310,6 +308,7 @@ class Runner:
             RequestError: The dry run was not made by a runner, or the job cannot find its script.
             BackendError: The scheduler's backend rejects the request.
         """
+        from torchx_kit.jobs.submission import announce, submission
         from torchx_runner.scripts import check_scripts
 
         name = dryrun_info._scheduler
@@ -1055,6 +1054,8 @@ def _copy_without_overrides(app: AppDef) -> AppDef:
 
 
 def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
+    from torchx_specs.model.role_overrides import resolve_override  # few roles have overrides
+
     return copy.deepcopy(resolve_override(overrides, name, lambda: vars(role).get(name)))
 
 

@@ -21,8 +21,8 @@ LONGEST_NAME = 253
 # A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
 # character is a letter, because bash reads ${secret:0} as a substring of the variable `secret`.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME = rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*"
+_KEY = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _SECRET = frozenset(
@@ -76,12 +76,12 @@ def is_secret_reference(value: str) -> bool:
 
 def is_secret_name(text: str) -> bool:
     """Return True if a text is a valid name of a secret in a reference."""
-    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+    return len(text) <= LONGEST_NAME and re.fullmatch(_NAME, text) is not None
 
 
 def is_secret_key(text: str) -> bool:
     """Return True if a text is a valid key of a value in a secret."""
-    return len(text) <= LONGEST_NAME and _KEY.fullmatch(text) is not None
+    return len(text) <= LONGEST_NAME and re.fullmatch(_KEY, text) is not None
 
 
 def _words(name: str) -> list[str]:

@@ -24,7 +24,7 @@ from torchx_specs.errors import ConfigError, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
+_FRACTION = r"(?<=:\d\d)\.\d+"
 # The key of the flag --json in the metadata of a context.
 _WANTS_JSON = "torchx.wants_json"
 
@@ -333,7 +333,9 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
         return (now or datetime.now()) - timedelta(seconds=parse_duration(word))
     try:
         # Python 3.10 accepts neither the time zone Z nor a fraction of any length (RFC 3339).
-        exact = _FRACTION.sub(lambda found: f"{found[0][:7]:0<7}", re.sub("[zZ]$", "+00:00", word))
+        exact = re.sub(
+            _FRACTION, lambda found: f"{found[0][:7]:0<7}", re.sub("[zZ]$", "+00:00", word)
+        )
         when = datetime.fromisoformat(exact)
         return when.astimezone().replace(tzinfo=None) if when.tzinfo else when
     except (ValueError, OverflowError):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
+_CLOCK = r"(\d+):(\d\d)(?::(\d\d))?"
 
 #: The options that set an option of the scheduler, with metavar and help, by the option's name.
 SCHEDULER_OPTIONS = {
@@ -214,7 +214,7 @@ def _variables(
 
 def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return a time limit with a unit, which means the same to all schedulers."""
-    clock = _CLOCK.fullmatch(value or "")
+    clock = re.fullmatch(_CLOCK, value or "")
     if clock:
         hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return f"{(hours * 60 + minutes) * 60 + seconds}s"

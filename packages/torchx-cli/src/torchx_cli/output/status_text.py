@@ -17,7 +17,7 @@ from torchx_cli.output.printing import (
     rfc3339,
     state_name,
 )
-from torchx_kit.signals import exit_signal, signal_name
+from torchx_kit.signals import describe_exit, exit_signal, signal_name
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import (
     AppState,
@@ -217,21 +217,15 @@ def _end_of(replica: ReplicaStatus) -> Failure:
 
 def _cause(failure: Failure) -> str:
     """Return why a replica ended: exit code or signal, reason, and the message."""
-    exit_text = _exit_text(failure.exit_code) if failure.exit_code else ""
+    exit_text = describe_exit(failure.exit_code or 0)
     reason = one_line(failure.replica.reason)
-    if exit_text and re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
+    without_name = exit_text.partition(" (")[0]
+    if re.search(rf"{without_name}(?!\d)", reason):
         exit_text = ""
     cause = ", ".join(filter(None, (exit_text, reason, failure.message)))
     if len(cause) <= _LONGEST_CAUSE:
         return cause
     return f"{cause[:_LONGEST_CAUSE]}... (shortened; --replicas shows more)"
-
-
-def _exit_text(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    name = signal_name(-exit_code)
-    return f"signal {-exit_code} ({name})" if name else f"signal {-exit_code}"
 
 
 def _run_time(start: datetime, end: datetime | None, is_running: bool, now: datetime) -> str:

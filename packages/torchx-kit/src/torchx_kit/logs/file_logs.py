@@ -14,9 +14,8 @@ import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from torchx_kit.logs.lines import compile_regex, filter_regex
 from torchx_specs.errors import BackendError
@@ -52,8 +51,7 @@ class LogTimes(Protocol):
         """
 
 
-@dataclass
-class Tail:
+class Tail(NamedTuple):
     """How to follow a log.
 
     Args:
@@ -153,7 +151,7 @@ class FileLog(Iterator[str]):
         # The present lines of a log are read as if nothing more would be written.
         tail = tail or Tail(lambda: True, must_exist=True)
         if regex is not None:
-            tail = replace(tail, partial=False, attempts=None)
+            tail = tail._replace(partial=False, attempts=None)
         self.path = path
         self.regex = regex
         self.tail = tail

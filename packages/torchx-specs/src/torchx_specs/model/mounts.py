@@ -51,7 +51,7 @@ class MountOptionError(RequestError, KeyError):
 
 
 _CANONICAL = {name: name for name in ("type", "dst", "readonly", "src", "perm")}
-_SHORT = re.compile(r"(?P<src>[^:=]+):(?P<dst>/[^:]*)(?P<ro>:ro)?")
+_SHORT = r"(?P<src>[^:=]+):(?P<dst>/[^:]*)(?P<ro>:ro)?"
 _CANONICAL |= {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
 
 
@@ -74,7 +74,7 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     """
     mounts: list[dict[str, str]] = []
     for opt in opts:
-        short = _SHORT.fullmatch(opt)
+        short = re.fullmatch(_SHORT, opt)
         if short:
             mounts.append({"type": "bind", "src": short["src"], "dst": short["dst"]})
             mounts[-1]["readonly"] = str(short["ro"] is not None)

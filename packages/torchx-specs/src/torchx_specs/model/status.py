@@ -19,11 +19,11 @@ _NO_VALUE = "<N/A>"
 _NEWER = ("submitted", "started", "ended", "attempts")
 _INDENT = "\n" + " " * 15
 # A line breaks at the first blank after 80 characters; the next line begins with that blank.
-_LINE = re.compile(r".{80}[^ ]*|.+", re.DOTALL)
+_LINE = r"(?s).{80}[^ ]*|.+"
 # torch's RPC wraps the error of a worker in a text. The first line of this text matches the first
 # pattern and ends with "):"; the last line ends with "')".
-_RPC_HEAD = re.compile(r"\b\w+\('On WorkerInfo\(")
-_RPC_END = re.compile(r"^.*'\)", re.MULTILINE)
+_RPC_HEAD = r"\b\w+\('On WorkerInfo\("
+_RPC_END = r"(?m)^.*'\)"
 
 
 class AppState(int, Enum):
@@ -291,7 +291,7 @@ def format_replica(replica: ReplicaStatus) -> str:
         return head
     return (
         f"{head}\n        timestamp: {timestamp}\n        hostname: {replica.hostname}"
-        f"\n        error_msg: {_INDENT.join(_LINE.findall(error)) if recognized else error}"
+        f"\n        error_msg: {_INDENT.join(re.findall(_LINE, error)) if recognized else error}"
     )
 
 
@@ -333,10 +333,10 @@ def _trim(message: str) -> str:
     """
     lines = message.split("\n")
     for i, line in enumerate(lines):
-        head = _RPC_HEAD.search(line) if line.endswith("):") else None
+        head = re.search(_RPC_HEAD, line) if line.endswith("):") else None
         if head:
             rest = "\n".join(lines[i + 1 :])
-            end = _RPC_END.search(rest)
+            end = re.search(_RPC_END, rest)
             if end:
                 message = f"{line[head.start() :]}\n{rest[: end.end()]}"
             break
