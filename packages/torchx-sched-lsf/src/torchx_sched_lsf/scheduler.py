@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_sched_lsf.options import LsfOpts, option_problems
 from torchx_sched_lsf.request import LsfRequest
@@ -94,14 +93,7 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
         return {**cfg, "dependency": f"({given}) && {condition}" if given else condition}
 
 
-def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
-    """Return the scheduler.
-
-    Args:
-        session_name: Name of the session.
-        kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
-    """
-    return LsfScheduler(session_name, **client_arguments(kwargs))
+create_scheduler = LsfScheduler.create
 
 
 def _number(text: str) -> int:
