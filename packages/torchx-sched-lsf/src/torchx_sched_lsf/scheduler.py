@@ -93,7 +93,14 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
         return {**cfg, "dependency": f"({given}) && {condition}" if given else condition}
 
 
-create_scheduler = LsfScheduler.create
+def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
+    """Return the scheduler.
+
+    Args:
+        session_name: Name of the session.
+        kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
+    """
+    return LsfScheduler.create(session_name, **kwargs)
 
 
 def _number(text: str) -> int:
