@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.describe import AppSnapshot, entries_by_names
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.batch.scheduler import BatchScheduler
@@ -30,8 +29,8 @@ System.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 class Queue(BatchScheduler[Any]):
     system_type = System
 
-    def __init__(self) -> None:
-        super().__init__("session")
+    def __init__(self, session_name: str = "session", **params: Any) -> None:
+        super().__init__(session_name, **params)
         self.queued: dict[str, AppState] = {}
         self.queries: list[str] = []
 
@@ -100,5 +99,5 @@ def test_a_replica_of_another_home_that_has_left_the_queue_is_unknown() -> None:
 
 
 def test_a_factory_ignores_the_parameters_of_other_schedulers() -> None:
-    params = {"timeout": 1.0, "host": None, "docker_client": object()}
-    assert client_arguments(params) == {"timeout": 1.0, "host": None}
+    made = Queue.create("other", timeout=1.0, host=None, docker_client=object())
+    assert (made.session_name, made.system.timeout, made.system.patience) == ("other", 1.0, 60.0)

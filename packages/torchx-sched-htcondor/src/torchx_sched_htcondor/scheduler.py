@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.request import mount_problems
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_sched_htcondor.options import HTCondorOpts, option_problems
@@ -35,11 +33,4 @@ class HTCondorScheduler(BatchScheduler[HTCondorOpts]):
         yield from mount_problems(app, cfg)
 
 
-def create_scheduler(session_name: str, **kwargs: Any) -> HTCondorScheduler:
-    """Return the scheduler.
-
-    Args:
-        session_name: Name of the session.
-        kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
-    """
-    return HTCondorScheduler(session_name, **client_arguments(kwargs))
+create_scheduler = HTCondorScheduler.create

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_sched_lsf.options import LsfOpts, option_problems
 from torchx_sched_lsf.request import LsfRequest
@@ -101,7 +100,7 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
         session_name: Name of the session.
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
-    return LsfScheduler(session_name, **client_arguments(kwargs))
+    return LsfScheduler.create(session_name, **kwargs)
 
 
 def _number(text: str) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.request import mount_problems
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_sched_sge.options import SgeOpts, option_problems
@@ -37,11 +35,4 @@ class SgeScheduler(BatchScheduler[SgeOpts]):
         yield from mount_problems(app, cfg)
 
 
-def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:
-    """Return the scheduler.
-
-    Args:
-        session_name: Name of the session.
-        kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
-    """
-    return SgeScheduler(session_name, **client_arguments(kwargs))
+create_scheduler = SgeScheduler.create

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_kit.batch.states import JobInfo
@@ -321,7 +320,7 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
         docker_client: Ignored; accepted for code written for upstream's TorchX.
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
-    return SlurmScheduler(session_name, docker_client, **client_arguments(kwargs))
+    return SlurmScheduler.create(session_name, **kwargs)
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:

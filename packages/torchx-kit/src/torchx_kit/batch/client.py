@@ -34,15 +34,6 @@ from torchx_specs.errors import CapacityError
 NOTICE_AFTER = 5.0
 
 
-def client_arguments(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``host``, ``timeout`` and ``patience`` if a scheduler factory got these parameters.
-
-    ``get_runner`` passes the same parameters to the factories of all schedulers, so a factory
-    ignores the parameters that it does not know.
-    """
-    return {key: params[key] for key in ("timeout", "patience", "host") if key in params}
-
-
 class ClusterClient:
     """Client for the commands of a batch system on a host.
 

@@ -27,6 +27,8 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from torchx_kit.batch.arrays import BatchArrays
     from torchx_kit.batch.states import JobInfo
     from torchx_kit.jobs.logs import FileLogs
@@ -97,6 +99,20 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self._host = self.system.host
         self._index = Index(self.system_type.backend, self.entry_type, self._host.name)
         super().__init__(self.system_type.backend, session_name)
+
+    @classmethod
+    def create(cls, session_name: str, **params: Any) -> Self:
+        """Return the scheduler; this is the factory of a plugin.
+
+        ``get_runner`` passes the same parameters to the factories of all schedulers, so a factory
+        ignores the parameters that it does not know.
+
+        Args:
+            session_name: Name of the session.
+            params: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
+        """
+        known = {key: params[key] for key in ("timeout", "patience", "host") if key in params}
+        return cls(session_name, **known)
 
     # Methods that submit apps.
 
