@@ -44,6 +44,8 @@ def test_options_and_their_defaults() -> None:
         "max_node_failures": None,
         "max_total_time": None,
         "requeue_exit_codes": None,
+        "follow_links": False,
+        "gitignore": False,
         "fail_together": False,
     }
     assert "background" in str(opts)
