@@ -142,7 +142,9 @@ def _role_status(
                 reason=reason,
                 exit_code=pod.exit_code if pod else None,
                 node=pod.node if pod else None,
-                restarts=_restarts(attempts) + lost.counts.get(index, 0),
+                restarts=max(len(attempts) - 1, 0)
+                + sum(one.restarts for one in attempts)
+                + lost.counts.get(index, 0),
                 started=pod.started if pod and state != AppState.PENDING else None,
                 ended=pod.ended if pod and is_terminal(state) else None,
             )
@@ -178,10 +180,6 @@ def _reason_of_attempt(
 def _failures(attempts: Sequence[Pod]) -> int:
     """Return how many pods of a replica have failed; disrupted pods do not count as failures."""
     return sum(pod.state == AppState.FAILED and not pod.disrupted for pod in attempts)
-
-
-def _restarts(attempts: Sequence[Pod]) -> int:
-    return max(len(attempts) - 1, 0) + sum(pod.restarts for pod in attempts)
 
 
 def _replica_state(
