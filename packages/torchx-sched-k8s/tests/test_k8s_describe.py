@@ -210,6 +210,36 @@ def test_restarts_after_disruptions_are_known_after_the_end(api: ApiDouble, end:
     assert (first.restarts, first.reason) == (1, "preempted: by a pod of the queue, replaced")
 
 
+def test_restarts_of_a_jobset_are_known_while_the_new_pod_runs(api: ApiDouble) -> None:
+    inner = job(2, {})
+    template = {"metadata": inner["metadata"], "spec": inner["spec"]}
+    jobset = {
+        "metadata": {"name": "app-1", "uid": "set", "labels": inner["metadata"]["labels"]},
+        "spec": {"replicatedJobs": [{"name": "main", "replicas": 1, "template": template}]},
+        "status": {"replicatedJobsStatus": [{"name": "main", "ready": 1}]},
+    }
+
+    def events(request: Any) -> Any:
+        if "involvedObject.name=app-1-main-0," not in request.query["fieldSelector"]:
+            return {"items": []}
+        names = ("0-first", "0-aaaaa", "1-aaaaa")
+        created = [event("SuccessfulCreate", f"Created pod: app-1-main-0-{n}") for n in names]
+        return {"items": created}
+
+    api.answer("GET", EVENTS, events)
+    api.answer("GET", "/jobs/app-1-main-0", inner)
+    api.answer("GET", JOBS, {"items": []})
+    api.answer("GET", "/jobsets/app-1", jobset)
+    new = pod(0, "Running", created=LATE, name="app-1-main-0-0-aaaaa")
+    old = pod(1, "Running", name="app-1-main-0-1-aaaaa")
+    api.answer("GET", PODS, {"items": [new, old]})
+    found = create_scheduler("t").describe("default:app-1")
+    assert found is not None
+    assert (found.state, found.num_restarts) == (R, 1)
+    first = found.roles_statuses[0].replicas[0]
+    assert first.reason.startswith("evicted: pod app-1-main-0-0-first")
+
+
 # The Job's own deletions may leave no event, because a cluster keeps few events of one object.
 @pytest.mark.parametrize(
     "more", [(), (event("SuccessfulDelete", "Deleted pod: app-1-main-0-aaaaa", last=LATE),)]

@@ -22,7 +22,7 @@ from torchx_sched_k8s.cluster.labels import (
     object_path,
 )
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView
+from torchx_sched_k8s.status.views import AppView, RoleView, earliest
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -227,7 +227,8 @@ def _may_have_lost_pods(role: RoleView, pods: Mapping[int, Sequence[Pod]]) -> bo
         not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
     ):
         return True
-    started = datetime_of(role.started)
+    # A JobSet has no start time; its first pod is as good, unless the role has only one replica.
+    started = datetime_of(role.started) or earliest(one[0].created for one in pods.values())
     if started is None:
         return False
     latest = started + timedelta(seconds=_PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas)
