@@ -16,7 +16,7 @@ from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.scheduler import BACKENDS, KubernetesScheduler
 from torchx_sched_k8s.status.describe import describe
 from torchx_sched_k8s.status.pod_states import list_pods
-from torchx_specs import AppState, RetryPolicy
+from torchx_specs import AppState, RetryPolicy, macros
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -90,6 +90,28 @@ def test_a_disruption_is_shown_after_the_pod_was_replaced(
     assert reasons(found)[0].startswith(words)
     assert reasons(found)[0].endswith(", replaced")
     assert (found.state, found.num_restarts) == (AppState.RUNNING, 1)
+
+
+@pytest.mark.parametrize("end", [AppState.FAILED, AppState.CANCELLED])
+def test_restarts_are_known_after_an_end_that_deletes_the_pods(
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, end: AppState
+) -> None:
+    # A pod that another one replaces within two seconds after the start is not looked for.
+    wait = f"while [ {macros.replica_id} = 0 -o ! -e {tmp_path}/fail ]; do sleep 0.05; done"
+    script = f"trap 'sleep 3; exit 1' TERM; {wait}; exit 3"
+    app_id = scheduler.submit(app(shell(script, num_replicas=2)), {})
+    described(scheduler, app_id, running)
+    evict(double, name_of_pod(double, "-main-0-"))
+    described(scheduler, app_id, lambda d: running(d) and d.num_restarts == 1)
+    if end == AppState.FAILED:
+        (tmp_path / "fail").touch()
+    else:
+        scheduler.cancel(app_id)
+    described(scheduler, app_id)
+    wait_for(lambda: not [p for p in double.objects("pods") if "-main-0-" in p["metadata"]["name"]])
+    found = described(scheduler, app_id)
+    assert (found.state, found.num_restarts) == (end, 1)
+    assert found.roles_statuses[0].replicas[0].restarts == 1
 
 
 def test_one_replica_runs_and_a_quota_refuses_the_other(

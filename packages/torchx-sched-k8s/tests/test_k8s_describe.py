@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.cluster.labels import ANNOTATION_NAMES
+from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED, ANNOTATION_NAMES
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import DescribeAppResponse
@@ -163,33 +163,155 @@ def test_a_container_that_keeps_a_pod_from_ending_is_named(
     assert (found.state, found.msg) == (R, message)
 
 
-@pytest.mark.parametrize("end", ["Complete", "Failed"])
-def test_restarts_after_disruptions_are_known_after_the_end(api: ApiDouble, end: str) -> None:
-    def event(reason: str, message: str, kind: str = "Job", name: str = "") -> dict[str, Any]:
-        about = {"kind": kind, "name": name, "uid": "job" if kind == "Job" else "x"}
-        return {"reason": reason, "message": message, "involvedObject": about}
+LATE = "2026-01-02T03:04:00Z"
+
+
+def event(
+    reason: str, message: str, kind: str = "Job", uid: str = "job", last: str = STARTED
+) -> dict[str, Any]:
+    """Return an event in the form of the API."""
+    about = {"kind": kind, "uid": uid}
+    return {"reason": reason, "message": message, "involvedObject": about, "lastTimestamp": last}
+
+
+def preempted(api: ApiDouble, *more: dict[str, Any]) -> None:
+    """Give the Job two replicas, of which the first was preempted and replaced, and more events."""
 
     def events(request: Any) -> Any:
         if "involvedObject.name=app-1-main-0-first" in request.query["fieldSelector"]:
-            return {"items": [event("Preempted", "by a pod of the queue", "Pod")]}
-        created = [f"Created pod: app-1-main-{name}" for name in ("0-first", "0-aaaaa", "1-aaaaa")]
-        return {"items": [event("SuccessfulCreate", text) for text in created]}
+            return {"items": [event("Preempted", "by a pod of the queue", "Pod", "x")]}
+        if "involvedObject.name=app-1-main," not in request.query["fieldSelector"]:
+            return {"items": []}
+        names = {"0-first": STARTED, "0-aaaaa": LATE, "1-aaaaa": STARTED}
+        created = [
+            event("SuccessfulCreate", f"Created pod: app-1-main-{name}", last=when)
+            for name, when in names.items()
+        ]
+        return {"items": [*created, *more]}
 
+    api.answer("GET", EVENTS, events)
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_restarts_after_disruptions_are_known_after_the_end(api: ApiDouble, end: str) -> None:
     code = 0 if end == "Complete" else 3
     ended = job(2, {"conditions": [{"type": end, "status": "True"}]})
-    late = "2026-01-02T03:04:00Z"
-    api.answer("GET", EVENTS, events)
+    preempted(api)
     api.answer("GET", "/jobs/app-1-main", ended)
     found = described(
         api,
         ended,
-        pod(0, "Succeeded", 0, created=late),
+        pod(0, "Succeeded", 0, created=LATE),
         pod(1, "Failed" if code else "Succeeded", code),
     )
     assert found.state == (F if code else S)
     assert found.num_restarts == 1
     first = found.roles_statuses[0].replicas[0]
     assert (first.restarts, first.reason) == (1, "preempted: by a pod of the queue, replaced")
+
+
+def test_restarts_of_a_jobset_are_known_while_the_new_pod_runs(api: ApiDouble) -> None:
+    inner = job(2, {})
+    template = {"metadata": inner["metadata"], "spec": inner["spec"]}
+    jobset = {
+        "metadata": {"name": "app-1", "uid": "set", "labels": inner["metadata"]["labels"]},
+        "spec": {"replicatedJobs": [{"name": "main", "replicas": 1, "template": template}]},
+        "status": {"replicatedJobsStatus": [{"name": "main", "ready": 1}]},
+    }
+
+    def events(request: Any) -> Any:
+        if "involvedObject.name=app-1-main-0," not in request.query["fieldSelector"]:
+            return {"items": []}
+        names = ("0-first", "0-aaaaa", "1-aaaaa")
+        created = [event("SuccessfulCreate", f"Created pod: app-1-main-0-{n}") for n in names]
+        return {"items": created}
+
+    api.answer("GET", EVENTS, events)
+    api.answer("GET", "/jobs/app-1-main-0", inner)
+    api.answer("GET", JOBS, {"items": []})
+    api.answer("GET", "/jobsets/app-1", jobset)
+    new = pod(0, "Running", created=LATE, name="app-1-main-0-0-aaaaa")
+    old = pod(1, "Running", name="app-1-main-0-1-aaaaa")
+    api.answer("GET", PODS, {"items": [new, old]})
+    found = create_scheduler("t").describe("default:app-1")
+    assert found is not None
+    assert (found.state, found.num_restarts) == (R, 1)
+    first = found.roles_statuses[0].replicas[0]
+    assert first.reason.startswith("evicted: pod app-1-main-0-0-first")
+
+
+# The Job's own deletions may leave no event, because a cluster keeps few events of one object.
+@pytest.mark.parametrize(
+    "more", [(), (event("SuccessfulDelete", "Deleted pod: app-1-main-0-aaaaa", last=LATE),)]
+)
+def test_restarts_are_known_although_the_end_deleted_the_pod(
+    api: ApiDouble, more: tuple[dict[str, Any], ...]
+) -> None:
+    ended = job(2, {"conditions": [{"type": "Failed", "status": "True"}], "failed": 1})
+    preempted(api, *more)
+    api.answer("GET", "/jobs/app-1-main", ended)
+    found = described(api, ended, pod(1, "Failed", 3))
+    assert (found.state, found.num_restarts) == (F, 1)
+    assert found.msg == "main/1: exit code 3"
+    first, second = found.roles_statuses[0].replicas
+    assert (first.restarts, first.reason) == (1, "ended because replica 1 failed")
+    assert (second.restarts, second.reason) == (0, "exit code 3")
+
+
+def test_a_replica_that_failed_by_the_deletion_of_its_pod_has_its_own_reason(
+    api: ApiDouble,
+) -> None:
+    conditions = [{"type": "Failed", "status": "True"}]
+    ended = job(
+        2, {"conditions": conditions, "failedIndexes": "0,1", "failed": 2}, backoffLimitPerIndex=0
+    )
+    created = event("SuccessfulCreate", "Created pod: app-1-main-0-aaaaa")
+    api.answer("GET", EVENTS, {"items": [created]})
+    api.answer("GET", "/jobs/app-1-main", ended)
+    found = described(api, ended, pod(1, "Failed", 3))
+    reasons = [replica.reason for replica in found.roles_statuses[0].replicas]
+    deleted = "deleted: pod app-1-main-0-aaaaa was deleted by somebody, not by its Job"
+    assert reasons == [deleted, "exit code 3"]
+
+
+def test_restarts_are_known_after_a_cancellation(api: ApiDouble) -> None:
+    refused = event("FailedCreate", "exceeded quota", last="2026-01-02T03:09:00Z")
+    cancelled = job(2, {}, suspend=True)
+    cancelled["metadata"]["annotations"][ANNOTATION_CANCELLED] = "2026-01-02T03:10:00Z"
+    preempted(api, refused)
+    api.answer("GET", "/jobs/app-1-main", cancelled)
+    found = described(api, cancelled)
+    assert (found.state, found.num_restarts) == (AppState.CANCELLED, 1)
+    first, second = found.roles_statuses[0].replicas
+    assert (first.restarts, first.reason) == (1, "preempted: by a pod of the queue, replaced")
+    assert (second.restarts, second.reason) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "pod_phase", "state"), [("Completed", "Succeeded", S), ("Failed", "Failed", F)]
+)
+def test_restarts_of_volcano_are_known_after_the_end(
+    api: ApiDouble, phase: str, pod_phase: str, state: AppState
+) -> None:
+    ended = pod(0, pod_phase, 0 if state == S else 3, created=LATE, name="app-1-main-0")
+    template = {"metadata": ended["metadata"], "spec": ended["spec"]}
+    volcano = {
+        "metadata": {"name": "app-1", "uid": "v", "labels": job(1, {})["metadata"]["labels"]},
+        "spec": {"tasks": [{"name": "main", "replicas": 1, "template": template}]},
+        "status": {
+            "state": {"phase": phase},
+            "conditions": [{"status": "Running", "lastTransitionTime": STARTED}],
+        },
+    }
+    earlier = event("Preempted", "by a pod of the queue", "Pod", "earlier")
+    api.answer("GET", EVENTS, {"items": [earlier]})
+    api.answer("GET", JOBS, {"items": []})
+    api.answer("GET", "/jobs/app-1", volcano)
+    api.answer("GET", PODS, {"items": [ended]})
+    found = create_scheduler("t").describe("default:app-1")
+    assert found is not None
+    assert (found.state, found.num_restarts) == (state, 1)
+    assert found.roles_statuses[0].replicas[0].restarts == 1
 
 
 def test_an_element_has_its_own_role_and_times(api: ApiDouble) -> None:

@@ -133,7 +133,6 @@ class FileDigests:
         kept = itertools.islice(self._used.items(), MAX_FILES)
         data = b"".join(key + digest for key, digest in kept)
         write_cached(_KIND, self._key, data, MAX_WORKSPACES)
-        self._changed = False
 
 
 def read_chunks(file: IO[bytes] | FileIO, left: int) -> Iterator[bytes]:

@@ -256,10 +256,10 @@ def _hard_link(entry: WorkspaceFile, target: str) -> bool:
         return False
     try:
         os.link(entry.source, target)
-    except FileExistsError:
-        raise
     except OSError:
-        return False  # The target is on another file system, or hard links are not supported.
+        # The target is on another file system, or hard links are not supported. If the target
+        # exists, the copy fails too.
+        return False
     return True
 
 

@@ -87,12 +87,10 @@ def looks_secret(path: str, source: str = "") -> bool:
     if suffix in _PEM_SUFFIXES:
         return not source or _has_private_key(source)
     stem = name[: -len(suffix) - 1]
-    if suffix == "json" and (name.startswith(_JSON_PREFIXES) or _is_key(stem)):
-        return True
-    if suffix == "env":
-        return stem not in _TEMPLATES
     return (
         suffix in _SUFFIXES
+        or (suffix == "json" and (name.startswith(_JSON_PREFIXES) or _is_key(stem)))
+        or (suffix == "env" and stem not in _TEMPLATES)
         or (suffix in _DATA_SUFFIXES and stem in _DATA_NAMES)
         or (name.startswith(".env.") and suffix not in _TEMPLATES)
     )

@@ -195,9 +195,8 @@ class VolcanoBackend(Backend):
         view: AppView,
         pods: Mapping[int, Mapping[int, Sequence[Pod]]],
     ) -> dict[int, LostPods]:
-        if view.state == AppState.FAILED:
-            return failed_volcano_pods(view, pods)
-        return replaced_volcano_pods(cluster, namespace, view, pods)
+        deleted = failed_volcano_pods(view, pods) if view.state == AppState.FAILED else {}
+        return deleted or replaced_volcano_pods(cluster, namespace, view, pods)
 
     def waiting_reason(self, cluster: Cluster, namespace: str, view: AppView) -> str:
         group = f"{view.app_id}-{view.objects[0]['metadata'].get('uid')}"

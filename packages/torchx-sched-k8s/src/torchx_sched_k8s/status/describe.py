@@ -108,7 +108,10 @@ def _role_status(
 ) -> RoleStatus:
     ended = role.state
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
-    failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
+    # If another replica failed, or the supervisor ended the role, a lost pod was replaced before.
+    others = bool(failed or role.ended_for)
+    causes = {i: why for i, why in lost.reasons.items() if i in role.failed or not others}
+    failed += [f"replica {i} was {causes[i]}" for i in sorted(causes)]
     broken = role.ended_for or next(iter(failed), "its role failed")
     failures = [_failures(pods.get(index) or []) for index in range(role.replicas)]
     total = max(sum(failures), role.failures)
@@ -121,9 +124,10 @@ def _role_status(
         state = _replica_state(role, ended, index, pod, is_final=is_final)
         reason = pod.reason if pod is not None else ""
         if state != AppState.FAILED:
-            reason = reason or _reason_of_attempt(attempts, index, lost)
+            is_missing = state == AppState.PENDING and pod is None
+            reason = reason or _reason_of_attempt(attempts, index, lost, is_missing=is_missing)
         elif state == AppState.FAILED and pod is None:
-            reason = lost.reasons.get(index, "")
+            reason = causes.get(index, "")
         if state == AppState.FAILED and (pod is None or not pod.has_ended) and not reason:
             reason = f"ended because {broken}"
         if state == AppState.PENDING:
@@ -138,7 +142,9 @@ def _role_status(
                 reason=reason,
                 exit_code=pod.exit_code if pod else None,
                 node=pod.node if pod else None,
-                restarts=_restarts(attempts) + lost.counts.get(index, 0),
+                restarts=max(len(attempts) - 1, 0)
+                + sum(one.restarts for one in attempts)
+                + lost.counts.get(index, 0),
                 started=pod.started if pod and state != AppState.PENDING else None,
                 ended=pod.ended if pod and is_terminal(state) else None,
             )
@@ -146,7 +152,9 @@ def _role_status(
     return RoleStatus(role.name, replicas)
 
 
-def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
+def _reason_of_attempt(
+    attempts: Sequence[Pod], index: int, lost: LostPods, *, is_missing: bool
+) -> str:
     """Return why a replica's pod cannot be created, or why its earlier pod was replaced or lost.
 
     The text is empty if there is no known reason.
@@ -155,8 +163,9 @@ def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> s
         attempts: The replica's existing pods.
         index: Index of the replica.
         lost: The lost pods of the replica's role.
+        is_missing: Whether the replica waits for its next pod.
     """
-    if not attempts and lost.refusal:
+    if is_missing and lost.refusal:
         return lost.refusal
     if len(attempts) > 1 and attempts[-2].reason:
         reason = attempts[-2].reason
@@ -164,17 +173,13 @@ def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> s
             return f"{reason[0].lower()}{reason[1:]}, replaced"
         return f"restarted after {reason}"
     if index in lost.reasons:
-        return f"{lost.reasons[index]}, {'replaced' if attempts else 'not yet replaced'}"
+        return f"{lost.reasons[index]}, {'not yet replaced' if is_missing else 'replaced'}"
     return ""
 
 
 def _failures(attempts: Sequence[Pod]) -> int:
     """Return how many pods of a replica have failed; disrupted pods do not count as failures."""
     return sum(pod.state == AppState.FAILED and not pod.disrupted for pod in attempts)
-
-
-def _restarts(attempts: Sequence[Pod]) -> int:
-    return max(len(attempts) - 1, 0) + sum(pod.restarts for pod in attempts)
 
 
 def _replica_state(

@@ -22,7 +22,7 @@ from torchx_sched_k8s.cluster.labels import (
     object_path,
 )
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView
+from torchx_sched_k8s.status.views import AppView, RoleView, earliest
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -169,8 +169,7 @@ def replaced_volcano_pods(
     Without a restart policy, Volcano replaces a lost pod by a new pod of the same name. Two facts
     show a replacement: the new pod was created after the Job began to run, and there are events
     with the same pod name but another uid. After a restart by a policy, all pods are new, and no
-    event names the pod that was lost; so the result is empty if the Job was restarted. It is also
-    empty if the Job has ended.
+    event names the pod that was lost; so the result is empty if the Job was restarted.
     """
     status = view.objects[0].get("status") or {}
     running = [
@@ -178,7 +177,7 @@ def replaced_volcano_pods(
         for one in status.get("conditions") or ()
         if one.get("status") == "Running"
     ]
-    if view.restarts or not all(running) or not running or is_terminal(view.state):
+    if view.restarts or not all(running) or not running:
         return {}
     late = [
         (role, index, attempts[-1])
@@ -222,17 +221,14 @@ def failed_volcano_pods(
 
 
 def _may_have_lost_pods(role: RoleView, pods: Mapping[int, Sequence[Pod]]) -> bool:
-    if role.state == AppState.FAILED and not role.ended_for:
-        # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
-        if not any(pod.state == AppState.FAILED for found in pods.values() for pod in found):
-            return True
-    elif not role.wants_pods and role.state != AppState.SUCCEEDED:
+    if not role.wants_pods and not is_terminal(role.state):
         return False
-    if role.wants_pods and any(
+    if role.state != AppState.SUCCEEDED and any(
         not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
     ):
         return True
-    started = datetime_of(role.started)
+    # A JobSet has no start time; its first pod is as good, unless the role has only one replica.
+    started = datetime_of(role.started) or earliest(one[0].created for one in pods.values())
     if started is None:
         return False
     latest = started + timedelta(seconds=_PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas)
@@ -262,6 +258,13 @@ def _lost_pods(
             warnings.append((event_time(event), event_text(event)))
     present = {pod.name for attempts in pods.values() for pod in attempts}
     gone = created.keys() - deleted - present
+    failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
+    if is_terminal(role.state) and (failed or role.ended_for or role.state != AppState.FAILED):
+        # The Job has deleted its last pods, but a cluster keeps few events of these deletions. So
+        # only a pod counts after which the Job has created another one for the replica. A role
+        # that failed without a failed pod has failed because a pod was lost; so has a replica.
+        newest = {index_of_name(n): n for n in sorted(created, key=lambda n: created[n])}
+        gone -= {n for i, n in newest.items() if not pods.get(i) and i not in role.failed}
     if gone:
         # The pods were listed before the events, so the Job may have created a pod in between.
         gone -= _existing_pods(cluster, namespace, role.owner)
@@ -272,7 +275,6 @@ def _lost_pods(
     lost: dict[int, list[str]] = {}
     for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
-    failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted pod
     counted = role.state == AppState.FAILED or role.failures > failed
     reasons = {}
