@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _THREADS = 4
 
 
+def _new_runner() -> AsyncRunner:
+    return AsyncRunner(threads=_THREADS)
+
+
 class Runners:
     """Runners by scheduler, created when they are first used.
 
@@ -23,9 +27,7 @@ class Runners:
         make: Returns a new runner.
     """
 
-    def __init__(
-        self, make: Callable[[], AsyncRunner] = lambda: AsyncRunner(threads=_THREADS)
-    ) -> None:
+    def __init__(self, make: Callable[[], AsyncRunner] = _new_runner) -> None:
         self._make = make
         self._first = make()
         self._runners: dict[str, AsyncRunner] = {}
