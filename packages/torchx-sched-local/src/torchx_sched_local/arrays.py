@@ -114,15 +114,13 @@ class LocalArrays(Arrays[LocalScheduler]):
         """End several apps; if no element of an array is to continue, end the array at once."""
         for array, indices in _by_array(app_ids).items():
             stored = self.scheduler._stored(array)
-            if stored is None or not indices:
-                self.scheduler.cancel(array)
-                continue
-            (replicas,) = stored.refresh().roles.values()
-            if all(k in indices or is_terminal(r.state) for k, r in enumerate(replicas)):
-                self.scheduler.cancel(array)
-                continue
-            for index in indices:
-                self.scheduler.cancel(element_id(array, index))
+            ids = [array]
+            if stored is not None and indices:
+                (replicas,) = stored.refresh().roles.values()
+                if not all(k in indices or is_terminal(r.state) for k, r in enumerate(replicas)):
+                    ids = [element_id(array, index) for index in indices]
+            for app_id in ids:
+                self.scheduler.cancel(app_id)
 
     def delete(self, app_ids: Iterable[str]) -> None:
         """Delete several apps; of an array, all elements or none.
