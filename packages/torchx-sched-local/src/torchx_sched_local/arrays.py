@@ -92,8 +92,9 @@ class LocalArrays(Arrays[LocalScheduler]):
         log_dir = self.scheduler._get_app_log_dir(app_id, info.cfg)
         params, log_dirs = [], []
         for index, (app.name, role.args, role.env) in enumerate(elements):
-            one = element_id(app_id, index)
-            element = self.scheduler._request(app, one, log_dir, info.cfg, index)
+            element = self.scheduler._request(
+                app, element_id(app_id, index), log_dir, info.cfg, index
+            )
             params += element.role_params[role.name]
             log_dirs += element.role_log_dirs[role.name]
         # The options, and what follows from them, are the same in all elements.

@@ -584,16 +584,16 @@ class Driver:
 
     def _resolve_uncertain(self) -> None:
         """Look for the apps of interrupted submissions; queue or end elements without an app."""
-        is_patient = self._clock() < self._program_deadline
-        if is_patient and _has_processes(self._previous):
+        if self._clock() < self._program_deadline and _has_processes(self._previous):
             # A program that the killed driver has started, such as sbatch, may still submit an app.
             self._hold_until = self._clock() + _TICK
             self._set_note("waiting for a program that a killed driver had started")
             return
         try:
             names = {element.submission for element in self._uncertain.values()}
-            sweep = self._sweep
-            found, is_complete = find_apps(self._runner, sweep.scheduler, sweep.cfg, names)
+            found, is_complete = find_apps(
+                self._runner, self._sweep.scheduler, self._sweep.cfg, names
+            )
         except Exception as e:
             self._hold_until = self._clock() + _LONGEST_BACKEND_PAUSE / 4
             self._set_note(f"the apps of {self._sweep.scheduler} cannot be listed: {_reason_of(e)}")
