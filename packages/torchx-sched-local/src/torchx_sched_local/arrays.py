@@ -92,8 +92,9 @@ class LocalArrays(Arrays[LocalScheduler]):
         log_dir = self.scheduler._get_app_log_dir(app_id, info.cfg)
         params, log_dirs = [], []
         for index, (app.name, role.args, role.env) in enumerate(elements):
-            one = element_id(app_id, index)
-            element = self.scheduler._request(app, one, log_dir, info.cfg, index)
+            element = self.scheduler._request(
+                app, element_id(app_id, index), log_dir, info.cfg, index
+            )
             params += element.role_params[role.name]
             log_dirs += element.role_log_dirs[role.name]
         # The options, and what follows from them, are the same in all elements.
@@ -114,15 +115,13 @@ class LocalArrays(Arrays[LocalScheduler]):
         """End several apps; if no element of an array is to continue, end the array at once."""
         for array, indices in _by_array(app_ids).items():
             stored = self.scheduler._stored(array)
-            if stored is None or not indices:
-                self.scheduler.cancel(array)
-                continue
-            (replicas,) = stored.refresh().roles.values()
-            if all(k in indices or is_terminal(r.state) for k, r in enumerate(replicas)):
-                self.scheduler.cancel(array)
-                continue
-            for index in indices:
-                self.scheduler.cancel(element_id(array, index))
+            ids = [array]
+            if stored is not None and indices:
+                (replicas,) = stored.refresh().roles.values()
+                if not all(k in indices or is_terminal(r.state) for k, r in enumerate(replicas)):
+                    ids = [element_id(array, index) for index in indices]
+            for app_id in ids:
+                self.scheduler.cancel(app_id)
 
     def delete(self, app_ids: Iterable[str]) -> None:
         """Delete several apps; of an array, all elements or none.

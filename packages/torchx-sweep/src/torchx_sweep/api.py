@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -300,10 +301,17 @@ def status(handle: str, failures: int = 3) -> SweepStatus:
     Raises:
         UnknownAppException: The sweep does not exist.
     """
+    with _opened(handle) as (store, record):
+        return _status(store, record, failures)
+
+
+@contextmanager
+def _opened(handle: str) -> Iterator[tuple[Store, SweepRecord]]:
+    """Open the database for a sweep; in the end, start the sweep's driver unless it has one."""
     with Store() as store:
         record = find_sweep(store, handle)
+        yield store, record
         ensure_driver(store, record.id)
-        return _status(store, record, failures)
 
 
 def statuses() -> list[SweepStatus]:
@@ -340,10 +348,8 @@ def wait(handle: str, timeout: float | None = None) -> SweepStatus:
 
 def cancel(handle: str) -> None:
     """Cancel the elements of a sweep that have not ended, without waiting for their end."""
-    with Store() as store:
-        record = find_sweep(store, handle)
+    with _opened(handle) as (store, record):
         store.cancel(record.id)
-        ensure_driver(store, record.id)
 
 
 def delete(handle: str, runner: Runner) -> None:
@@ -410,11 +416,8 @@ def rerun(
     for state in states:
         if state in UNFINISHED:
             raise RequestError(f"elements in state {state.value} have not ended")
-    with Store() as store:
-        record = find_sweep(store, handle)
-        count = store.requeue(record.id, states)
-        ensure_driver(store, record.id)
-        return count
+    with _opened(handle) as (store, record):
+        return store.requeue(record.id, states)
 
 
 def results(handle: str, states: Sequence[ElementState] = ()) -> list[ElementRecord]:
@@ -438,9 +441,7 @@ def recorded(
         limit: At most this many; -1 means all.
         query: The other parameters of :meth:`.Store.elements`.
     """
-    with Store() as store:
-        record = find_sweep(store, handle)
-        ensure_driver(store, record.id)
+    with _opened(handle) as (store, record):
         return record, store.elements(record.id, states, limit, **query)
 
 

@@ -162,7 +162,7 @@ class Driver:
     def run(self) -> None:
         """Submit and poll elements until all have ended or the database was deleted."""
         self._recover()
-        while not self._has_lost_store():
+        while not self._store.is_deleted():
             try:
                 has_changed = self._step()
                 if not has_changed or self._clock() - self._written > _WRITE_SECONDS:
@@ -180,17 +180,12 @@ class Driver:
             else:
                 self._sleep(min(self._pause, _TICK))
                 self._pause = min(self._pause * _GROWTH, self._longest_pause)
-
-    def _has_lost_store(self) -> bool:
-        """Return True and log an error if the database was deleted: no client can see the sweep."""
-        if not self._store.is_deleted():
-            return False
-        logger.error(
-            "the database of sweep %s was deleted, so its driver ends; elements that run on other"
-            " machines continue",
-            self._sweep.id,
-        )
-        return True
+        else:  # no client can see the sweep any more
+            logger.error(
+                "the database of sweep %s was deleted, so its driver ends; elements that run on"
+                " other machines continue",
+                self._sweep.id,
+            )
 
     def _has_ended(self) -> bool:
         self._flush()
@@ -238,8 +233,7 @@ class Driver:
         )
         self._changed.clear()
         self._written = self._clock()
-        waiting = deque(item for item in chosen if item[0].number in claimed)
-        chosen.clear()
+        chosen = deque(item for item in chosen if item[0].number in claimed)
         elements: deque[ElementRecord] = deque()
         name, session = self._sweep.scheduler, self._sweep.session
         began = 0.0
@@ -248,8 +242,8 @@ class Driver:
             # Each dry run is made when the scheduler takes it, so that they need not be in memory
             # together.
             nonlocal began
-            while waiting:
-                element, app = waiting.popleft()  # a dry run has a copy of the app
+            while chosen:
+                element, app = chosen.popleft()  # a dry run has a copy of the app
                 app.name, element.reason = element.submission, ""
                 try:
                     info = self._runner.dryrun(app, name, self._cfg)
@@ -264,12 +258,13 @@ class Driver:
         try:
             with log_event("schedule_many", name, runcfg=self._cfg):
                 for app_id in self._scheduler.app_arrays.submit(dry_runs(), limit):
-                    handle = make_app_handle(name, session, app_id)
-                    self._on_submitted(elements.popleft(), handle, began)
-            if elements or waiting:
+                    self._on_submitted(
+                        elements.popleft(), make_app_handle(name, session, app_id), began
+                    )
+            if elements or chosen:
                 raise BackendError(f"{name} has returned too few ids of apps")
         except Exception as e:
-            elements.extend(element for element, _ in waiting)
+            elements.extend(element for element, _ in chosen)
             if elements:
                 self._on_error(elements, e)
         return True
@@ -436,8 +431,10 @@ class Driver:
                     # the last. But if only this app has a problem, the others must have their turn.
                     self._running[element.number] = self._running.pop(element.number)
                     if not self._note.startswith(_UNKNOWN):
-                        about = f"{element.number} ({element.handle}) is unknown"
-                        self._set_note(f"{_UNKNOWN}{about}: {_reason_of(e)}")
+                        self._set_note(
+                            f"{_UNKNOWN}{element.number} ({element.handle}) is unknown:"
+                            f" {_reason_of(e)}"
+                        )
                     return
             if status is None:
                 if self._age(element) > _VISIBLE_SECONDS:
@@ -587,16 +584,16 @@ class Driver:
 
     def _resolve_uncertain(self) -> None:
         """Look for the apps of interrupted submissions; queue or end elements without an app."""
-        is_patient = self._clock() < self._program_deadline
-        if is_patient and _has_processes(self._previous):
+        if self._clock() < self._program_deadline and _has_processes(self._previous):
             # A program that the killed driver has started, such as sbatch, may still submit an app.
             self._hold_until = self._clock() + _TICK
             self._set_note("waiting for a program that a killed driver had started")
             return
         try:
             names = {element.submission for element in self._uncertain.values()}
-            sweep = self._sweep
-            found, is_complete = find_apps(self._runner, sweep.scheduler, sweep.cfg, names)
+            found, is_complete = find_apps(
+                self._runner, self._sweep.scheduler, self._sweep.cfg, names
+            )
         except Exception as e:
             self._hold_until = self._clock() + _LONGEST_BACKEND_PAUSE / 4
             self._set_note(f"the apps of {self._sweep.scheduler} cannot be listed: {_reason_of(e)}")
