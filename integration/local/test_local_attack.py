@@ -271,11 +271,15 @@ def test_full_disks(tmp_path: Path) -> None:
         try:
             code, detach = choice.choice([0, 3]), choice.random() < 0.5
             expected = AppState.FAILED if code else AppState.SUCCEEDED
-            script = f"head -c 3000000 /dev/zero; sleep {choice.uniform(0, 0.2)}; exit {code}"
+            # An app cannot start if its disk is full before the start is recorded.
+            fill = f"until [ -e {disk}/go ]; do sleep 0.01; done; head -c 3000000 /dev/zero"
+            script = f"{fill}; sleep {choice.uniform(0, 0.2)}; exit {code}"
             process = start(script, choice.randint(1, 4), detach, disk / "logs")
-            out, _ = process.communicate()
-            app_id, *shown = out.split()
-            counts["wrong states"] += shown != [expected.name]
+            assert process.stdout is not None
+            app_id = process.stdout.readline().strip()
+            (disk / "go").touch()
+            shown, _ = process.communicate()
+            counts["wrong states"] += shown.strip() != expected.name
             counts["wrong states later"] += (
                 create_scheduler("other").describe(app_id).state != expected
             )
